@@ -34,6 +34,18 @@ def summaries_of(image: Image, segnos: NDArray[np.integer]) -> tuple[NDArray[Any
     return entries, kinds
 
 
+def named_by_summaries(image: Image, blkaddrs: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(nid, ofs_in_node) that the summaries name for blocks of the main area; 0 on a volume without summaries."""
+    geo = image.geo
+    if geo.feature & F2FS_FEATURE_RO or not blkaddrs:
+        return np.zeros(len(blkaddrs), np.int64), np.zeros(len(blkaddrs), np.int64)
+    segno, at = np.divmod(np.array(blkaddrs) - geo.main_blkaddr, geo.blocks_per_seg)
+    segnos, inverse = np.unique(segno, return_inverse=True)
+    entries, _ = summaries_of(image, segnos)
+    found = entries[inverse, at]
+    return found["nid"].astype(np.int64), found["ofs_in_node"].astype(np.int64)
+
+
 def check_summaries(scan: Scan) -> Iterator[Finding]:
     """The summary of a block in use names its owner: for a node its nid; for data nid, version and place in that node.
 

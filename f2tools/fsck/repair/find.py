@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
-    F2FS_FEATURE_RO,
     F2FS_NAME_LEN,
     NEW_ADDR,
     OFFSET_BIT_SHIFT,
 )
 from f2tools.f2fs.layout.file_type import S_IFMTS
 from f2tools.f2fs.layout.footers import footer_in, inode_in
-from f2tools.fsck.checks.summary import summaries_of
+from f2tools.fsck.checks.summary import named_by_summaries
 from f2tools.fsck.facts.leaks import LostNode
 from f2tools.fsck.facts.nodes import DIRECT, INODE
 from f2tools.fsck.findings import Finding
@@ -57,7 +56,7 @@ def stray_node(work: Work, finding: Finding, plan: JudgeFooter) -> bool:
     block = work.surgery.read(blkaddr)
     own = footer_in(block)
     other = work.scan.row_of(int(own["nid"]))
-    named = summaries_of_blocks(work, [blkaddr]) == [nid] and row >= 0
+    named = named_by_summaries(work.image, [blkaddr])[0].tolist() == [nid] and row >= 0
     taken = other >= 0 and work.scan.addr[other] == blkaddr
     if not named or taken or not plausible(work, block, work.scan.nat_ino[row] == nid):
         return find_node(work, finding, plan)
@@ -172,7 +171,7 @@ def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
     block of the table.  Among those the ones that the table's other copy knows, whose parent is there, that are newer.
     """
     counted, there = int(finding.found or 0), int(finding.expected or 0)
-    missing, everything = counted - there, work.image.pack_derived
+    missing, everything = counted - there, work.guesses.pack_derived
     hit = counted < max(there, work.image.cp.valid_inode_count)  # no fewer than there are, and than inodes
     if missing <= 0 and not (everything or hit):
         return False
@@ -211,8 +210,8 @@ def _adopt_best(work: Work, found: dict[int, LostNode], most: int, named: _Named
     inode's, which has its number twice.
     """
     lost = [nid for nid in found if most > 0 and work.scan.row_of(nid) < 0 and nid not in work.adopted]
-    names = summaries_of_blocks(work, [found[nid].blkaddr for nid in lost])
-    lost = [nid for nid, name in zip(lost, names, strict=True) if _named(nid, name) is named]
+    names, _ = named_by_summaries(work.image, [found[nid].blkaddr for nid in lost])
+    lost = [nid for nid, name in zip(lost, names.tolist(), strict=True) if _named(nid, name) is named]
 
     def known(nid: int) -> bool:
         return work.other_nat_copy(nid)[1:] == (found[nid].ino, found[nid].blkaddr)
@@ -231,17 +230,6 @@ def _named(nid: int, name: int) -> _Named:
     if name == nid:
         return _Named.ITSELF
     return _Named.ANOTHER if name else _Named.NOBODY
-
-
-def summaries_of_blocks(work: Work, blkaddrs: list[int]) -> list[int]:
-    """The nids that the summaries name for these blocks."""
-    geo = work.image.geo
-    if geo.feature & F2FS_FEATURE_RO or not blkaddrs:
-        return [0] * len(blkaddrs)
-    segno, at = np.divmod(np.array(blkaddrs) - geo.main_blkaddr, geo.blocks_per_seg)
-    segnos, inverse = np.unique(segno, return_inverse=True)
-    entries, _ = summaries_of(work.image, segnos)
-    return entries["nid"][inverse, at].tolist()
 
 
 def cut_chain(work: Work, finding: Finding, plan: CutChain) -> bool:

@@ -208,6 +208,7 @@ class Repairer:
             self.done.append(f"S009 the file is made {image.end_bytes} bytes long again, with zeros at its end")
         if image.super_patches:
             self.done.append("S001 superblock put together from what is left of it")
+        self.guesses.pack_mended, self.guesses.pack_derived = bool(image.pack_patches), image.pack_derived
         if image.pack_patches:
             self.done.append("C002 checkpoint put together from what is left of it")
 

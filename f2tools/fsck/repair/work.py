@@ -39,6 +39,7 @@ from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import branches, leads_to_nodes, number_of
 from f2tools.f2fs.volume.dentries import DentryArea, name_hash
 from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.fsck.checks.summary import named_by_summaries
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.leaks import Leaks, LostNode
 from f2tools.fsck.facts.nodes import DIRECT, DOUBLE, MISSING, UNKNOWN
@@ -53,11 +54,13 @@ DIR_MODE = stat.S_IFDIR | 0o755
 
 @dataclass
 class Guesses:
-    """Inodes of which a repair had to guess something, over all its rounds."""
+    """What a repair had to guess, over all its rounds: of which inodes something, and the checkpoint."""
 
     made: set[int] = field(default_factory=set)  # inodes that are made anew: size, mode, owner and times
     sized: set[int] = field(default_factory=set)  # inodes whose i_size comes from the blocks that they have
     older: set[int] = field(default_factory=set)  # inodes of which a node is an older copy from the log
+    pack_mended: bool = False  # neither pack was valid, so that what their journals held may be gone
+    pack_derived: bool = False  # nothing of them could be used
 
 
 class Work:
@@ -127,7 +130,8 @@ class Work:
             self.adopted.add(nid)
             self.guesses.older.add(found.ino)
             self._leave_taken(nid, found)
-            if mine and (found.ino == nid or not leads_to_nodes(found.offset, self.image.geo.addrs_per_block)):
+            maps = found.ino == nid or not leads_to_nodes(found.offset, self.image.geo.addrs_per_block)
+            if mine and maps and not _is_whole(self, nid, found):
                 self.take_back(nid, mine)
             if found.ino == nid:
                 self._make_room(nid)
@@ -541,6 +545,23 @@ def _extra_size(block: NDArray[np.uint8]) -> int:
     """Bytes of extra attributes that an inode's block has; 0 where the size is impossible."""
     size = int(_extra_in(block)["i_extra_isize"])
     return size if inode_in(block)["i_inline"] & F2FS_EXTRA_ATTR and size <= InodeExtra.size else 0
+
+
+def _is_whole(work: Work, nid: int, found: LostNode) -> bool:
+    """Whether no summary contradicts the addresses of a copy of a node that may be newer than the segment table.
+
+    The table is older than the log where both packs are gone: with them went what their journals held, and the
+    summaries of the open logs, which are blank then.
+    """
+    if not work.guesses.pack_mended:
+        return False
+    block, base, room = work.surgery.read(found.blkaddr), 0, work.image.geo.addrs_per_block
+    if found.ino == nid:
+        base, room = INODE_ADDR_OFFSET + _extra_size(block), _room_in(block, work.image.geo)
+    words = block[base : base + 4 * room].view("<u4").astype(np.int64)
+    places = np.flatnonzero(work.image.geo.in_main(words))
+    nids, offsets = named_by_summaries(work.image, words[places].tolist())
+    return bool(places.size and ((nids == 0) | (nids == nid) & (offsets == places)).all())
 
 
 def _room_in(inode: NDArray[np.uint8], geo: Geometry) -> int:
