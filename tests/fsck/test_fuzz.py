@@ -78,6 +78,11 @@ def test_what_once_went_wrong_is_saved(name: str, number: int, tmp_path: Path) -
     assert fuzz.judged(name, number, tmp_path).wrong == ""
 
 
+def test_an_inline_directory_without_extra_attributes_is_changed_where_it_is_read(tmp_path: Path) -> None:
+    """Its superblock was hit too, so that it has flexible_inline_xattr; fsck.f2fs looks elsewhere then."""
+    assert fuzz.judged("casefold", 1_090_583, tmp_path, peer=False).wrong == ""
+
+
 @pytest.mark.parametrize(("name", "level"), [("checksums", 29), ("checksums", 255), ("checksums", 28)])
 def test_a_level_at_which_names_lie_beyond_any_directory_is_told(name: str, level: int) -> None:
     good = fuzz.healthy(name)

@@ -273,7 +273,7 @@ def _evidence(device: Device, sb: SuperBlock) -> tuple[float, int]:
         used = features_in_use(device, sb)
         wrong += bin(used & ~sb.feature).count("1")
         with_extra, inodes = extra_attr_use(device, sb)
-        wrong += bool(sb.feature & F2FS_FEATURE_EXTRA_ATTR and inodes and not with_extra)
+        wrong += bool(sb.feature & F2FS_FEATURE_EXTRA_ATTR and 2 * with_extra < inodes)
     return round(share, 1), -wrong
 
 

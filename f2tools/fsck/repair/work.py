@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import (
+    DEF_INLINE_RESERVED_SIZE,
     DEFAULT_INLINE_XATTR_ADDRS,
     F2FS_CASEFOLD_FL,
     F2FS_EXTRA_ATTR,
@@ -512,12 +513,8 @@ class Work:
             return None
         inode = self.scan.inodes[row]
         if inode["inline"] & F2FS_INLINE_DENTRY:
-            words = 50
-            if self.image.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
-                block = self.surgery.read(entry.blkaddr)
-                words = int.from_bytes(block[INODE_ADDR_OFFSET + 2 : INODE_ADDR_OFFSET + 4].tobytes(), "little")
             start = int(inode["start"])
-            size = 4 * (self.image.geo.addrs_per_inode - start - words - 1)
+            size = 4 * (self.image.geo.addrs_per_inode - start - int(inode["inline_xattr"]) - DEF_INLINE_RESERVED_SIZE)
             return entry.blkaddr, INODE_ADDR_OFFSET + 4 * start + 4, size
         return entry.blkaddr, 0, self.image.geo.block_size
 
