@@ -194,7 +194,7 @@ def fsck(
         preen or auto, data, _ask if interactive else None, undo, dry_run or not repairing, verbose, rescue, layout,
         force, as_json,
     )  # fmt: skip
-    if not _may_write_over(image, report.counts["H001"], way):
+    if not _may_write_over(image, report, report.counts["H001"], way):
         ctx.exit(FINDINGS_LEFT)
     ctx.exit(_repaired(image, devices, report, memory, way))
 
@@ -331,7 +331,7 @@ def _repaired(path: str, devices: tuple[str, ...], before: CheckReport, memory: 
 
             repairer.done += prepare(repairer.overlay, memory, way.layout)
         outcome = repairer.run(before)
-        if unread > before.counts["H001"] and not _may_write_over(path, unread, way):
+        if unread > before.counts["H001"] and not _may_write_over(path, before, unread, way):
             return FINDINGS_LEFT
         _say_done(outcome.done, way)
         if outcome.better:
@@ -391,10 +391,7 @@ def _say_result(path: str, outcome: Outcome, undo: str | None, way: Way) -> None
     name, size = printable(path), human_size(outcome.written_bytes)
     written = outcome.better and not way.dry_run
     if way.as_json:
-        _say_json("result", {
-            "image": path, "complete": outcome.complete, "written": written, "left": dict(outcome.left),
-            "bytes": outcome.written_bytes if outcome.better else 0, "undo": undo,
-        })  # fmt: skip
+        _say_result_json(path, outcome, written, undo)
     if not outcome.better:
         click.echo(f"{name}: not repaired, nothing was written; left: {left}", err=True)
         return
@@ -406,6 +403,13 @@ def _say_result(path: str, outcome: Outcome, undo: str | None, way: Way) -> None
         takes_back = _command("undo", undo, path)
         click.echo(f"{name}: what was overwritten is in {printable(undo)}; {takes_back} takes it back", err=True)
     click.echo(f"{name}: repaired{'' if outcome.complete else f' but for {left}'}; {size} written", err=True)
+
+
+def _say_result_json(path: str, outcome: Outcome, written: bool, undo: str | None) -> None:
+    _say_json("result", {
+        "image": path, "complete": outcome.complete, "written": written, "left": dict(outcome.left),
+        "bytes": outcome.written_bytes if outcome.better else 0, "undo": undo,
+    })  # fmt: skip
 
 
 def _say_json(record: str, fields: dict[str, Any]) -> None:
@@ -439,21 +443,25 @@ def _say_next_step(path: str, other: str, *, fails: bool) -> None:
     )
 
 
-def _may_write_over(path: str, unread: int, way: Way) -> bool:
+def _may_write_over(path: str, before: CheckReport, unread: int, way: Way) -> bool:
     """Whether a repair may write to a medium of which so many blocks can't be read; says why not, or warns."""
     if not unread:
         return True
     what = "a block" if unread == 1 else f"{unread} blocks"
     why = f"{what} of {printable(path)} can't be read: a repair writes over what is there, and no undo file has it"
-    may = way.dry_run or way.force or way.ask is not None
-    if may:
+    if way.dry_run or way.force or way.ask is not None:
         click.echo(f"f2tools: warning: {why}; {_copies_failing(path)} copies what can be read first", err=True)
-    else:
-        click.echo(
-            f"f2tools: {why}.  Nothing was written: {_copies_failing(path)} copies what can be read, and the copy can"
-            " be repaired; --force repairs all the same", err=True,
-        )  # fmt: skip
-    return may
+        return True
+    if way.as_json:
+        from f2tools.fsck.repair.rounds import Outcome
+
+        _say_result_json(path, Outcome(before, before), written=False, undo=None)
+    again = _command("fsck", "-p" if way.careful else "-y", "--force", path)
+    click.echo(
+        f"f2tools: {why}.  Nothing was written: {_copies_failing(path)} copies what can be read, and the copy can be"
+        f" repaired; {again} repairs all the same", err=True,
+    )  # fmt: skip
+    return False
 
 
 def _copies_failing(path: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import f2tools
+from f2tools.compat.fsck import main as like_the_c_tool
 from tests.dump.craft import f2
 from tests.images import Reference, reference
 from tests.unreadable import lose
@@ -139,6 +140,10 @@ def test_a_medium_that_fails_is_not_repaired_unless_that_is_forced(
         refused = f2("fsck", how, path)
         assert refused.code == 4
         assert "Nothing was written: `ddrescue -r3 " in refused.err
+        assert f"`f2tools fsck {how} --force {path}` repairs all the same" in refused.err
+        result = json.loads(f2("fsck", how, "--json", path).out.splitlines()[-1])
+        assert (result["record"], result["written"], result["left"]["H001"]) == ("result", False, 1)
+        assert like_the_c_tool("fsck.f2fs", ["-a" if how == "-p" else "-f", str(path)]) == 4
         assert path.read_bytes() == before
         assert f2("fsck", how, "--force", path).code == 1
     assert f2("fsck", path).code == 0

@@ -5,6 +5,8 @@ They watch some of its tests here; `make sanitize` has all of them, and more.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests import judges
@@ -35,6 +37,6 @@ def test_the_core_is_watched_and_nothing_is_said(watched: str, capfd: pytest.Cap
     )
 
 
-def test_damaged_volumes_are_repaired_and_nothing_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+def test_damaged_volumes_are_repaired_and_nothing_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for name in ("base", "compress-lz4"):
-        assert sanitized.run(["-m", "tests.fsck.fuzz", name, "1", "5"]) == 0, capfd.readouterr()
+        assert sanitized.run(["-m", "tests.fsck.fuzz", name, "1", "5", str(tmp_path)]) == 0, capfd.readouterr()

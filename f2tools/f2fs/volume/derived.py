@@ -207,7 +207,7 @@ def _versions(footers: NDArray[Any]) -> NDArray[np.int64]:
 
 def _next_version(low: NDArray[np.int64]) -> int:
     """That of the checkpoint that comes after all of these; 0 where there are none."""
-    return (int(low.max()) + 1) % (1 << 32) or 1 if low.size else 0
+    return (int(low.max()) + 1) % (1 << 32) or 1 if low.any() else 0
 
 
 def _node_blocks(device: Device, geo: Geometry) -> tuple[NDArray[np.int64], NDArray[Any]]:

@@ -165,10 +165,12 @@ def reserved_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
 
 
 def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
-    """Find as many nodes as the checkpoint counts and the table lacks, among those whose footer and summary agree.
+    """Find as many nodes as the checkpoint counts and the table lacks; all, where nothing is left of the checkpoint.
 
-    Valid blocks count first; then, where the segment table was lost too, any that the log has of the nids in a lost
-    block of the table.  Among those the ones that the table's other copy knows, whose parent is there, that are newer.
+    Valid blocks count first: those that their summaries name, as many as there are where the count itself was hit; that
+    no summary names; of which one names another.  Then, where the segment table was lost too, any that the log has of
+    the nids in a lost block of the table.  Among those the ones that the table's other copy knows, whose parent is
+    there, that are newer.
     """
     counted, there = int(finding.found or 0), int(finding.expected or 0)
     missing, everything = counted - there, work.guesses.pack_derived
