@@ -22,33 +22,43 @@ HERE = Path(__file__).parent
 RESULTS, FINDINGS = HERE / "results.json", HERE / "findings.json"
 CASES = HERE / "cases.json"  # campaign -> case -> how it ended the last time, and on which commit
 PAGE = ROOT / "docs" / "endurance.md"
+ROW = 4  # numbers with the same distance that are written as one range
 HEAD = """# Endurance
 
 This page is generated from `tests/endurance/results.json` and `findings.json` by `make endurance-ledger`. It says what
 was really run of the tests that have no end. `make endurance LIST=1` lists the campaigns, `make endurance SHARD=3/20`
 runs the third of twenty shards for at most 60 minutes on two cores; run again, it goes on where it ended. A piece does
-the same each time, as its seed says; `python -m tests.endurance piece CAMPAIGN SEED` repeats one.
+the same each time, as its seed says; `python -m tests.endurance piece CAMPAIGN SEED` repeats one. Of seeds, `12-40/7`
+means each seventh from 12 to 40.
 
 """
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """`0-4, 7`."""
-    found: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in found)
+    """`0-4, 7, 12-40/7`: the last is each seventh from 12 to 40."""
+    left = sorted(set(numbers))
+    found: list[str] = []
+    start = 0
+    while start < len(left):
+        end = start
+        step = left[start + 1] - left[start] if start + 1 < len(left) else 1
+        while end + 1 < len(left) and left[end + 1] - left[end] == step:
+            end += 1
+        if step > 1 and end - start < ROW - 1:
+            end = start
+        steps = f"/{step}" if step > 1 else ""
+        found.append(f"{left[start]}-{left[end]}{steps}" if end > start else f"{left[start]}")
+        start = end + 1
+    return ", ".join(found)
 
 
 def numbers(text: str) -> set[int]:
     """What `ranges` wrote."""
     found: set[int] = set()
     for word in filter(None, text.split(", ")):
-        first, _, last = word.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
+        span, _, step = word.partition("/")
+        first, _, last = span.partition("-")
+        found.update(range(int(first), int(last or first) + 1, int(step or 1)))
     return found
 
 

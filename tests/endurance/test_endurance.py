@@ -287,10 +287,18 @@ def test_what_has_found_mistakes_goes_on_in_small(
     assert not said
 
 
-def test_seeds_are_written_as_ranges() -> None:
-    assert ledger.ranges([4, 1, 2, 3, 9]) == "1-4, 9"
-    assert ledger.numbers("1-4, 9") == {1, 2, 3, 4, 9}
-    assert ledger.numbers("") == set()
+@pytest.mark.parametrize(
+    ("seeds", "text"),
+    [
+        ([], ""),
+        ([4, 1, 2, 3, 9], "1-4, 9"),
+        ([5, 12, 19, 26, 27, 28], "5-26/7, 27-28"),
+        ([0, 7, 14, 15, 16, 30], "0, 7, 14-16, 30"),
+    ],
+)
+def test_seeds_are_written_as_ranges(seeds: list[int], text: str) -> None:
+    assert ledger.ranges(seeds) == text
+    assert ledger.numbers(text) == set(seeds)
 
 
 def test_the_ledger_is_current() -> None:
