@@ -172,6 +172,16 @@ class Summaries:
         problems += [f"SIT journal names segment {segno}, beyond the table" for segno in sit["segno"][bad_sit]]
         return Journals(nat[~bad_nat], sit[~bad_sit], tuple(problems))
 
+    @property
+    def journals_lost(self) -> bool:
+        """Whether what the journals held may be gone: they are impossible, or the log beside one has no owners."""
+        blank = any(
+            log.next_blkoff and not log.entries["nid"].any()
+            for log in self.cursegs
+            if log.kind in (CURSEG_HOT_DATA, CURSEG_COLD_DATA)
+        )
+        return blank or bool(self.journals.problems)
+
     # -- the SSA ------------------------------------------------------------------------------------------------
 
     def ssa_place(self, segno: Any) -> tuple[Any, Any]:

@@ -16,6 +16,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.file_type import S_IFMTS
 from f2tools.f2fs.layout.footers import footer_in, inode_in
+from f2tools.f2fs.layout.nat import NatBlock
 from f2tools.fsck.checks.summary import named_by_summaries
 from f2tools.fsck.facts.leaks import LostNode
 from f2tools.fsck.facts.nodes import DIRECT, INODE
@@ -35,6 +36,8 @@ from f2tools.fsck.plans import (
 )
 from f2tools.fsck.problems import NODE_MISSING, NODE_TWICE
 from f2tools.fsck.repair.work import Work
+
+PLACEHOLDER = 1  # block address of nids that have no node
 
 
 def find_node(work: Work, finding: Finding, plan: FindNode | FindTarget) -> bool:
@@ -182,10 +185,12 @@ def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
     count = _adopt_best(work, valid, len(valid) if hit else most, _Named.ITSELF)
     for named in (_Named.NOBODY, _Named.ANOTHER):
         count += _adopt_best(work, valid, most - count, named)
-    if count < missing:
-        old = {nid: node for nid, node in work.leaks.newest_old().items() if _in_lost_block(work, nid)}
+    if count < missing or everything:
+        old = _old_of_lost_blocks(work, everything)
+        most = len(old) if everything else missing - count
         for named in (_Named.ITSELF, _Named.NOBODY):
-            count += _adopt_best(work, old, missing - count, named)
+            most -= (more := _adopt_best(work, old, most, named))
+            count += more
     if count:
         work.note(finding, f"{count} lost nodes found by their footers and summaries")
     return bool(count)
@@ -199,10 +204,46 @@ class _Named(Enum):
     ANOTHER = auto()  # the summary was hit, or the footer
 
 
-def _in_lost_block(work: Work, nid: int) -> bool:
-    """Whether the NAT block with a nid is empty or impossible; else a wrong count is no reason to take the nid."""
-    number = nid // work.image.geo.nat_entries_per_block
-    return number not in work.used_nat_blocks or number in work.bad_nat_blocks
+def _old_of_lost_blocks(work: Work, everything: bool) -> dict[int, LostNode]:
+    """The newest copy of each node that may have been in a lost block of the NAT, valid or not; else a wrong count is
+    no reason to take a node.
+
+    everything: nothing is left of the checkpoint, so that a live NAT block may be the older one.  Then what the other
+    copy knows counts as well.
+    """
+    per, lost = work.image.geo.nat_entries_per_block, _lost_nat_blocks(work)
+    return {
+        nid: node
+        for nid, node in work.leaks.newest_old().items()
+        if nid // per in lost or (everything and _other_copy_knows(work, nid, node))
+    }
+
+
+def _lost_nat_blocks(work: Work) -> set[int]:
+    """Numbers of the NAT blocks in which nothing is in use, or with entries that lead nowhere.
+
+    Where the journals were lost the live copy may be the older one, and the other, if it is noise, the one that was
+    lost.
+    """
+    geo, nids = work.image.geo, work.scan.nid
+    numbers = np.arange(geo.nat_blocks)
+    lost = ~np.isin(numbers, nids // geo.nat_entries_per_block)
+    lost[np.unique(nids[~work.scan.usable] // geo.nat_entries_per_block)] = True
+    if work.guesses.journals_lost:
+        lost |= [_is_noise(work, work.other_nat_block(number)) for number in numbers.tolist()]
+    return set(np.flatnonzero(lost).tolist())
+
+
+def _is_noise(work: Work, block: NDArray[np.uint8]) -> bool:
+    """Whether most entries in use of a NAT block lead to no place for a node."""
+    geo = work.image.geo
+    addrs = NatBlock.at(geo.block_size).table(block)["entries"]["block_addr"].astype(np.int64)
+    used = addrs[addrs > PLACEHOLDER]
+    return bool(2 * np.count_nonzero(geo.in_main(used)) < used.size)
+
+
+def _other_copy_knows(work: Work, nid: int, node: LostNode) -> bool:
+    return work.other_nat_copy(nid)[1:] == (node.ino, node.blkaddr)
 
 
 def _adopt_best(work: Work, found: dict[int, LostNode], most: int, named: _Named) -> int:
@@ -215,16 +256,13 @@ def _adopt_best(work: Work, found: dict[int, LostNode], most: int, named: _Named
     names, _ = named_by_summaries(work.image, [found[nid].blkaddr for nid in lost])
     lost = [nid for nid, name in zip(lost, names.tolist(), strict=True) if _named(nid, name) is named]
 
-    def known(nid: int) -> bool:
-        return work.other_nat_copy(nid)[1:] == (found[nid].ino, found[nid].blkaddr)
-
     def rank(nid: int) -> tuple[bool, bool, int]:
         node = found[nid]
         owned = node.ino == nid or node.ino in found or work.scan.row_of(node.ino) >= 0
-        return known(nid), owned, node.cp_ver
+        return _other_copy_knows(work, nid, node), owned, node.cp_ver
 
     if named is _Named.ANOTHER:
-        lost = [nid for nid in lost if nid == found[nid].ino or known(nid)]
+        lost = [nid for nid in lost if nid == found[nid].ino or _other_copy_knows(work, nid, found[nid])]
     return sum(work.take(nid, found[nid]) for nid in sorted(lost, key=rank, reverse=True)[: max(most, 0)])
 
 

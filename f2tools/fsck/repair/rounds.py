@@ -208,7 +208,8 @@ class Repairer:
             self.done.append(f"S009 the file is made {image.end_bytes} bytes long again, with zeros at its end")
         if image.super_patches:
             self.done.append("S001 superblock put together from what is left of it")
-        self.guesses.pack_mended, self.guesses.pack_derived = bool(image.pack_patches), image.pack_derived
+        self.guesses.pack_derived = image.pack_derived
+        self.guesses.journals_lost = bool(image.pack_patches) or image.summaries.journals_lost
         if image.pack_patches:
             self.done.append("C002 checkpoint put together from what is left of it")
 

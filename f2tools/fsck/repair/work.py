@@ -60,8 +60,8 @@ class Guesses:
     made: set[int] = field(default_factory=set)  # inodes that are made anew: size, mode, owner and times
     sized: set[int] = field(default_factory=set)  # inodes whose i_size comes from the blocks that they have
     older: set[int] = field(default_factory=set)  # inodes of which a node is an older copy from the log
-    pack_mended: bool = False  # neither pack was valid, so that what their journals held may be gone
-    pack_derived: bool = False  # nothing of them could be used
+    journals_lost: bool = False  # neither pack was valid, or its journals were hit: the tables may be behind the log
+    pack_derived: bool = False  # nothing of the packs could be used
 
 
 class Work:
@@ -206,17 +206,6 @@ class Work:
         waiting = {nid for nid, _, _ in self._missing} | self._names.keys() | self.leaks.nodes.keys()
         used[[nid for nid in waiting if 0 < nid < used.size]] = True
         return iter(np.flatnonzero(~used).tolist())
-
-    @cached_property
-    def used_nat_blocks(self) -> set[int]:
-        """Numbers of the NAT blocks that have entries in use."""
-        return set(np.unique(self.scan.nid // self.image.geo.nat_entries_per_block).tolist())
-
-    @cached_property
-    def bad_nat_blocks(self) -> set[int]:
-        """Numbers of the NAT blocks with entries that lead nowhere."""
-        wrong = self.scan.nid[~self.scan.usable]
-        return set(np.unique(wrong // self.image.geo.nat_entries_per_block).tolist())
 
     @cached_property
     def _dirs(self) -> NDArray[Any]:
@@ -369,12 +358,15 @@ class Work:
 
     def other_nat_copy(self, nid: int) -> tuple[int, int, int]:
         """(version, ino, block_addr) in the copy of the NAT block that is not live."""
+        number, index = divmod(nid, self.image.geo.nat_entries_per_block)
+        return nat_at(self.other_nat_block(number), index * NatEntry.size)
+
+    def other_nat_block(self, number: int) -> NDArray[np.uint8]:
+        """The copy of a NAT block that is not live."""
         geo = self.image.geo
-        number, index = divmod(nid, geo.nat_entries_per_block)
         live = int(self.image.nat.blkaddrs[number])
         pair = (live - geo.nat_blkaddr) // geo.blocks_per_seg % 2
-        other = live + (-geo.blocks_per_seg if pair else geo.blocks_per_seg)
-        return nat_at(self.surgery.read(other), index * NatEntry.size)
+        return self.surgery.read(live + (-geo.blocks_per_seg if pair else geo.blocks_per_seg))
 
     def start_word(self, nid: int) -> int:
         """Where the addresses of an inode begin."""
@@ -547,10 +539,10 @@ def _extra_size(block: NDArray[np.uint8]) -> int:
 def _is_whole(work: Work, nid: int, found: LostNode) -> bool:
     """Whether no summary contradicts the addresses of a copy of a node that may be newer than the segment table.
 
-    The table is older than the log where both packs are gone: with them went what their journals held, and the
-    summaries of the open logs, which are blank then.
+    The table is older than the log where the journals are gone; with them went the summaries of the open logs, which
+    are blank then.
     """
-    if not work.guesses.pack_mended:
+    if not work.guesses.journals_lost:
         return False
     block, base, room = work.surgery.read(found.blkaddr), 0, work.image.geo.addrs_per_block
     if found.ino == nid:
