@@ -77,10 +77,11 @@ class CopySuperblock(RepairPlan):
 
 
 class SetFeature(RepairPlan):
-    """Set the bit of extra_attr, or take away the features that need it."""
+    """Switch these bits of the feature word on or off."""
 
     name: ClassVar[str] = "feature"
-    extra_attr: bool
+    bits: int
+    on: bool
 
 
 class SetEncoding(RepairPlan):

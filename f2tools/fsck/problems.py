@@ -135,7 +135,8 @@ SB_FEATURE_UNKNOWN = _problem(
 SB_FEATURE_CLASH = _problem(
     "S007", "feature-needs-another", WARNING, "a feature is set without one that it needs",
     "For instance inode_checksum needs extra_attr; without it there is no room for the field. Where most inodes have "
-    "extra attributes it is the bit of extra_attr that was lost.",
+    "extra attributes it is the bit of extra_attr that was lost. With flexible_inline_xattr every inode must have "
+    "them, or kernels up to 6.4 refuse it.",
     "extra_attr is set again where the inodes have it; else the features that need it are taken away",
     plans=(SetFeature,),
 )  # fmt: skip

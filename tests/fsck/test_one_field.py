@@ -76,6 +76,14 @@ def feature_without_extra_attr(p: Patient) -> dict[str, Any]:
     return {"blkaddr": 0}
 
 
+@one("S007")
+def flexible_room_in_inodes_that_cannot_say_so(p: Patient) -> dict[str, Any]:
+    """Kernels up to 6.4 refuse each inode of such a volume."""
+    for copy in (0, 1):
+        p.super(copy, feature=p.vol.sb.feature | 0x48)
+    return {"blkaddr": 0}
+
+
 @one("S003")
 def superblock_geometry(p: Patient) -> dict[str, Any]:
     p.super(0, nat_blkaddr=p.vol.sb.nat_blkaddr + 512)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 
 from f2tools.device import open_device
+from f2tools.f2fs.volume.volume import Volume
 from f2tools.fsck.findings import Severity
 from f2tools.fsck.problems import CATALOGUE
 from f2tools.fsck.repair.rounds import Outcome, Repairer
 from tests import judges
 from tests.dump.craft import f2
+from tests.f2fs.write.volumes import fresh, writable
 from tests.fsck.craft import Patient, bad, examine, said
 from tests.fsck.test_one_field import CASES, CONTENT, Change
 from tests.fsck.trees import tree_of
@@ -427,6 +430,26 @@ def test_a_volume_with_unknown_features_is_not_written_to(tmp_path: Path) -> Non
     before = p.path.read_bytes()
     assert f2("fsck", "-y", p.path).code == 4
     assert p.path.read_bytes() == before
+
+
+def test_a_lost_flag_is_told_where_the_room_for_attributes_looks_like_an_address(tmp_path: Path) -> None:
+    """On a large volume the two words of extra attributes lead into the main area, if they are read as an address."""
+    image = fresh(tmp_path, "--size 20G -O extra_attr,flexible_inline_xattr")
+    with writable(image) as vol:
+        ino = vol.create(3, b"file", stat.S_IFREG | 0o644)
+        vol.write(ino, 0, b"content")
+    with Volume(open_device(image)) as vol:
+        inode = vol.path("/file").inode
+        word = inode.block[360:364].view("<u4")[0]
+        assert vol.geo.in_main(word)
+        at = inode.blkaddr * vol.geo.block_size + 3
+    with image.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes([inode.i_inline & ~0x20]))
+    assert [(finding.code, finding.ino) for finding in bad(examine(image))] == [("I013", ino)]
+    assert repair(image).complete
+    assert_silent(image, peer=False)
+    assert f2("dump", "cat", image, "/file").out == b"content"
 
 
 def test_what_was_fsynced_is_brought_back_before_a_repair(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_ERRORS,
     F2FS_FEATURE_CASEFOLD,
     F2FS_FEATURE_EXTRA_ATTR,
+    F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
     F2FS_FEATURE_QUOTA_INO,
     FEATURES,
     QUOTA_NAMES,
@@ -84,22 +85,35 @@ def check_features(image: Image) -> Iterator[Finding]:
     if unknown:
         yield Finding(problems.SB_FEATURE_UNKNOWN, area="sb", blkaddr=copy, found=f"{unknown:#x}")
     if not sb.feature & F2FS_FEATURE_EXTRA_ATTR:
-        with_extra, inodes = 0, 0
-        if image.pack is not None:
-            with_extra, inodes = with_extra_attr(sample_of_inodes(image.device, image.geo, image.nat))
+        with_extra, inodes = _extra_attr_use(image)
         lost = with_extra > 0 and 2 * with_extra >= inodes
-        repair = SetFeature(lost)
+        repair = SetFeature(F2FS_FEATURE_EXTRA_ATTR, True)
         if lost:
             note = f"{with_extra} of {inodes} inodes looked at have extra attributes"
             yield Finding(problems.SB_FEATURE_CLASH, area="sb", blkaddr=copy, note=note, repair=repair)
+        else:
+            repair = SetFeature(sum(FEATURES[name] for name in NEED_EXTRA), False)
         for name in NEED_EXTRA:
             if sb.feature & FEATURES[name]:
                 note = f"{name} needs extra_attr"
                 yield Finding(problems.SB_FEATURE_CLASH, area="sb", blkaddr=copy, note=note, repair=repair)
+    elif sb.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+        with_extra, inodes = _extra_attr_use(image)
+        if inodes and not with_extra:  # Linux 6.1 refuses each of them
+            note = f"flexible_inline_xattr needs extra attributes; none of {inodes} inodes looked at has them"
+            repair = SetFeature(F2FS_FEATURE_FLEXIBLE_INLINE_XATTR, False)
+            yield Finding(problems.SB_FEATURE_CLASH, area="sb", blkaddr=copy, note=note, repair=repair)
     if sb.feature & F2FS_FEATURE_CASEFOLD and sb.s_encoding not in ENCODINGS.values():
         yield Finding(
             problems.SB_ENCODING, area="sb", blkaddr=copy, found=sb.s_encoding, expected=1, repair=SetEncoding()
         )
+
+
+def _extra_attr_use(image: Image) -> tuple[int, int]:
+    """(inodes with extra attributes, inodes) in a small sample."""
+    if image.pack is None:
+        return 0, 0
+    return with_extra_attr(sample_of_inodes(image.device, image.geo, image.nat))
 
 
 def check_records(image: Image) -> Iterator[Finding]:

@@ -228,14 +228,18 @@ def _lost_extra(
 ) -> NDArray[np.bool_]:
     """Inodes that have extra attributes, as most others do, but not the flag: a right size, and no addresses.
 
-    Without extra attributes an inode begins with addresses, or with a 0 where content is inside.
+    Without extra attributes an inode begins with addresses, or with a 0 where content is inside.  With
+    flexible_inline_xattr there is no inode without them; see sanity_check_inode() in fs/f2fs/inode.c.
     """
     lost = np.zeros(has_extra.size, np.bool_)
     others = 2 * np.count_nonzero(has_extra) >= has_extra.size - 1
     if not geo.feature & F2FS_FEATURE_EXTRA_ATTR or not others:
         return lost
     alias = head["i_flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0  # mkfs.f2fs writes a size, and no flag
-    rows = np.flatnonzero(~has_extra & ~alias & np.isin(head["i_extra_isize"], EXTRA_SIZES))
+    likely = ~has_extra & ~alias & np.isin(head["i_extra_isize"], EXTRA_SIZES)
+    if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+        return likely
+    rows = np.flatnonzero(likely)
     if rows.size:
         at, count = INODE_ADDR_OFFSET // 4, InodeExtra.size // 4
         words = blocks.view("<u4")[rows, at : at + count].astype(np.int64)

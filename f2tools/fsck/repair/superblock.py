@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from f2tools.f2fs.layout.constants import (
-    F2FS_FEATURE_EXTRA_ATTR,
     F2FS_FEATURE_SB_CHKSUM,
     F2FS_SUPER_OFFSET,
-    FEATURES,
     QUOTA_NAMES,
 )
 from f2tools.f2fs.layout.hashes import f2fs_crc32
 from f2tools.f2fs.layout.super import SuperBlock
-from f2tools.fsck.checks.super import NEED_EXTRA
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import ClearQuotaIno, CopySuperblock, SetEncoding, SetFeature
 from f2tools.fsck.repair.work import Work
@@ -33,11 +30,10 @@ def copy_superblock(work: Work, finding: Finding, _plan: CopySuperblock) -> bool
 
 
 def set_feature(work: Work, finding: Finding, plan: SetFeature) -> bool:
-    """Set the bit of extra_attr, or take those away that need it."""
-    without = sum(FEATURES[name] for name in NEED_EXTRA)
+    """Switch features on or off in both copies."""
 
     def change(word: int) -> int:
-        return word | F2FS_FEATURE_EXTRA_ATTR if plan.extra_attr else word & ~without
+        return word | plan.bits if plan.on else word & ~plan.bits
 
     return _change_copies(work, finding, SuperBlock.offset_of("feature"), 4, change)
 
