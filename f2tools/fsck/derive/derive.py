@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
+from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import (
@@ -269,12 +270,23 @@ def _evidence(device: Device, sb: SuperBlock) -> tuple[float, int]:
     """(share of nodes that are where the tables say, minus the number of feature bits that nothing confirms)."""
     share = _fits(device, sb)
     wrong = bin(sb.feature & ~KNOWN_FEATURES).count("1")
-    if share:
+    if not share:
+        device = _with_pack(device, sb)
+    if share or _fits(device, sb):
         used = features_in_use(device, sb)
         wrong += bin(used & ~sb.feature).count("1")
         with_extra, inodes = extra_attr_use(device, sb)
         wrong += bool(sb.feature & F2FS_FEATURE_EXTRA_ATTR and 2 * with_extra < inodes)
     return round(share, 1), -wrong
+
+
+def _with_pack(device: Device, sb: SuperBlock) -> Device:
+    """The device with a checkpoint made of tables and nodes, in an overlay, as far as that is possible."""
+    trial = Overlay(device)
+    with suppress(F2fsError, IndexError, ValueError):
+        for offset, data in derived_pack(device, Geometry.of(sb)):
+            trial.pwrite(offset, data)
+    return trial
 
 
 def extra_attr_use(device: Device, sb: SuperBlock) -> tuple[int, int]:
