@@ -352,6 +352,7 @@ def _begin(done: Any) -> None:
 
 
 def _stop(*_: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the kernel sends one for each thread that the parent loses
     if not _busy:
         os._exit(1)
     raise _Stopped
