@@ -75,6 +75,7 @@ def test_what_random_damage_left_is_saved(name: str, tmp_path: Path) -> None:
         ("checksums", 1_012_207),
         ("checksums", 1_031_084),
         ("casefold", 1_048_585),  # both packs and a NAT entry that the other copy has
+        ("sections", 1_000_712),  # the journals and a NAT entry that the other copy has, with an older address
         ("sections", 1_059_991),  # the journals, in a pack that is valid otherwise: the SIT is behind the log
         ("casefold", 1_090_583),  # both packs, and a superblock with features that no inode uses
     ],

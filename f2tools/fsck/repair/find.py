@@ -186,7 +186,7 @@ def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
     for named in (_Named.NOBODY, _Named.ANOTHER):
         count += _adopt_best(work, valid, most - count, named)
     if count < missing or everything:
-        old = _old_of_lost_blocks(work, everything)
+        old = _old_candidates(work)
         most = len(old) if everything else missing - count
         for named in (_Named.ITSELF, _Named.NOBODY):
             most -= (more := _adopt_best(work, old, most, named))
@@ -204,18 +204,18 @@ class _Named(Enum):
     ANOTHER = auto()  # the summary was hit, or the footer
 
 
-def _old_of_lost_blocks(work: Work, everything: bool) -> dict[int, LostNode]:
-    """The newest copy of each node that may have been in a lost block of the NAT, valid or not; else a wrong count is
-    no reason to take a node.
+def _old_candidates(work: Work) -> dict[int, LostNode]:
+    """The newest copy, valid or not, of each node that was in a lost block of the NAT; else a wrong count is no reason
+    to take a node.
 
-    everything: nothing is left of the checkpoint, so that a live NAT block may be the older one.  Then what the other
-    copy knows counts as well.
+    Where the journals were lost, the segment table is behind the log, and what the other copy of a NAT block has in use
+    counts as well, wherever the node was then.
     """
     per, lost = work.image.geo.nat_entries_per_block, _lost_nat_blocks(work)
     return {
         nid: node
         for nid, node in work.leaks.newest_old().items()
-        if nid // per in lost or (everything and _other_copy_knows(work, nid, node))
+        if nid // per in lost or (work.guesses.journals_lost and work.other_nat_copy(nid)[1] == node.ino)
     }
 
 
