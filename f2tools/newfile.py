@@ -127,6 +127,22 @@ def text_output(path: str | None) -> Iterator[IO[str]]:
         text.detach()  # flushes, and leaves the file to `replacing`
 
 
+def behind_links(path: str) -> str:
+    """Where the links lead that have the last name of a path; for root, DeviceError where another user made one."""
+    trusted = _trusted()
+    for _ in range(_MOST_LINKS):
+        try:
+            status = os.lstat(path)
+        except FileNotFoundError:
+            return path
+        if not stat.S_ISLNK(status.st_mode):
+            return path
+        if trusted is not None and status.st_uid not in trusted:
+            raise DeviceError(f"{path}: is a link of user {status.st_uid}, and root does not follow that")
+        path = os.path.join(os.path.dirname(path), os.readlink(path))
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+
+
 def sync_directory(path: str) -> None:
     """Make the new name of a file durable."""
     fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

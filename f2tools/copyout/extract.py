@@ -66,6 +66,7 @@ def extract(
     *,
     keep: Keep = NOTHING,
     force: bool = False,
+    over_files: bool = True,
     exclude: Iterable[str] = (),
     advance: Callable[[int], None] | None = None,
 ) -> CopyReport:
@@ -73,11 +74,13 @@ def extract(
 
     A `File` among the paths is put into `target` itself, under the last name of its path or the one its inode has.
     Directories that are there keep their mode and owner; a new target is for its owner alone.  `keep`: which of the
-    image's rights the copy gets, `ALL` for all of them. `force`: replace what is in the way, except directories.
+    image's rights the copy gets, `ALL` for all of them. `force`: replace what is in the way, except directories;
+    `over_files`: a directory may replace a file, too.
     `exclude`: patterns of fnmatch for paths or names. TargetFull when there is no room left; everything else that goes
     wrong is in the report.
     """
     run = _Run(volume, os.fspath(target), keep, force, exclude, advance)
+    run.over_files = over_files
     before = os.umask(run.maker.umask)
     try:
         return run.all(paths)
@@ -98,6 +101,7 @@ class _Run:
     ) -> None:
         self.volume = volume
         self.report = CopyReport(target)
+        self.over_files = True
         self.maker = Maker(volume, self.report, keep, force)
         self.attributes = Attributes(self.maker)
         volume.data.limit()
@@ -306,6 +310,8 @@ class _Run:
             if kind != stat.S_IFDIR:
                 if not self.maker.force:
                     raise
+                if not self.over_files:
+                    raise OSError(errno.ENOTDIR, "a directory does not replace what is there") from None
                 self.maker.clear(directory, name)
                 os.mkdir(name, 0o700, dir_fd=directory.fd)
             else:

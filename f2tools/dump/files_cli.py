@@ -291,6 +291,7 @@ def cat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) -> 
     """
     import base64
 
+    from f2tools.copyout.content import copy_content
     from f2tools.dump import listing
 
     failed = False
@@ -306,7 +307,7 @@ def cat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) -> 
                     content = file.read()
                     found.append({"path": path, "size": len(content), "base64": base64.b64encode(content).decode()})
                 else:
-                    listing.copy_content(file, sys.stdout.buffer)
+                    copy_content(file, sys.stdout.buffer)
             except BrokenPipeError:
                 raise
             except F2fsError as error:

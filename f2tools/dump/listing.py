@@ -6,7 +6,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from f2tools.copyout.walk import Lost, name_problem, shortened, shown, too_deep
 from f2tools.errors import F2fsError, Usage
@@ -18,7 +18,6 @@ from f2tools.lazy import dataclass
 from f2tools.options import human_size
 from f2tools.text import join, printable
 
-_ZEROS = bytes(1 << 16)
 _NO_MORE_TO_READ = frozenset(("file", "dir", "fifo", "socket"))  # of which `row_of` reads nothing but the inode
 
 
@@ -387,23 +386,3 @@ def _value(value: bytes) -> str:
     except UnicodeDecodeError:
         pass
     return "0x" + value.hex()
-
-
-# -- cat --------------------------------------------------------------------------------------------------------------
-
-
-def copy_content(file: File, out: IO[bytes]) -> None:
-    """Write the content of a file, holes as zeros; memory is bounded, and clusters that share blocks are."""
-    at = 0
-    file.volume.data.limit()
-    for offset, data in file.chunks():
-        _zeros(out, offset - at)
-        out.write(data)
-        at = offset + len(data)
-    _zeros(out, file.inode.i_size - at)
-
-
-def _zeros(out: IO[bytes], count: int) -> None:
-    while count > 0:
-        out.write(_ZEROS[: min(count, len(_ZEROS))])
-        count -= len(_ZEROS)

@@ -67,22 +67,25 @@ def command_of(verb: Verb) -> click.Command:
 
 def _copy_out(given: dict[str, Any], common: dict[str, Any]) -> None:
     """`cp` whose target is on the host: nothing in the image changes."""
-    from f2tools.edit.copy_out import copy_out
+    from f2tools.edit.copy_out import copy_out, is_output
 
+    target = given["target"].path
     if common["dry_run"] or common["undo"] or given["new_owner"]:
         raise Usage("--dry-run, --undo and --owner are for changes of an image; this copies out of one")
+    to_output = is_output(target)
+    if to_output and common["as_json"]:
+        raise Usage("--json and the copy can't both go to the standard output; f2tools dump cat --json has both in one")
     keep = given["archive"]
     sources = [replace(one, image=at_offset(one.image)) if isinstance(one, Inside) else one for one in given["sources"]]
-    reports, notes = copy_out(
-        sources, given["target"].path, common["devices"], recursive=given["recursive"] or keep, keep=keep
-    )
+    reports, notes = copy_out(sources, target, common["devices"], recursive=given["recursive"] or keep, keep=keep)
     for note in notes:
         click.echo(f"f2tools: note: {printable(note)}", err=True)
     for report in reports:
         if common["as_json"]:
             print_json(report.as_dict())
         elif common["verbose"]:
-            click.echo(f"{report.files} files, {report.directories} directories, {human_size(report.bytes)} copied")
+            count = f"{report.files} files, {report.directories} directories, {human_size(report.bytes)} copied"
+            click.echo(count, err=to_output)
         for item in (*report.partial, *report.lost):
             click.echo(f"f2tools: {printable(item.as_dict()['path'])}: {printable(item.reason)}", err=True)
     if not all(report.complete for report in reports):

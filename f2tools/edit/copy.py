@@ -231,7 +231,7 @@ class Copier:
             self._bar.advance(written)
         if end < item.size:
             vol.truncate(ino, item.size)
-        self._session.note("write" if there is not None else "create", one.path, kind="file", size=item.size)
+        self._session.note("write" if there is not None else "create", one.path, kind="file", size=max(end, item.size))
         return ino
 
     def _dress(self, item: Item, ino: int) -> None:

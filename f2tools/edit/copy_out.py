@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
+import stat
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from f2tools.copyout.content import copy_content
 from f2tools.copyout.extract import extract
 from f2tools.copyout.keep import ALL, NOTHING
+from f2tools.copyout.making import CopyReport
+from f2tools.copyout.walk import Lost
 from f2tools.edit.errors import EditFailed
 from f2tools.edit.paths import Inside, Outside
-from f2tools.errors import Usage
+from f2tools.errors import F2fsError, Usage
 from f2tools.f2fs.volume.glob import expand
 from f2tools.f2fs.volume.volume import Volume, open_volume
+from f2tools.newfile import behind_links
 from f2tools.options import progress, said_of_waiting
 
 if TYPE_CHECKING:
-    from f2tools.copyout.making import CopyReport
     from f2tools.f2fs.volume.volume import File
 
 
@@ -25,9 +30,10 @@ def copy_out(
     sources: Sequence[Inside | Outside], target: str, devices: Sequence[str] = (), *, recursive: bool, keep: bool
 ) -> tuple[list[CopyReport], list[str]]:
     """(what was copied, what a user should know): into `target` where that is a directory, else a single file by that
-    name.
+    name, or to the standard output.
 
-    Files that are there are replaced.  `keep`: owners, all modes, attributes and devices too.  Usage, EditFailed.
+    Files that are there are replaced, where a link leads to one, that; a directory replaces none.  `keep`: owners, all
+    modes, attributes and devices too.  Usage, EditFailed.
     """
     inside = [source for source in sources if isinstance(source, Inside)]
     images = {source.image for source in inside}
@@ -38,6 +44,12 @@ def copy_out(
         files = [file for source in inside for file in _files(volume, source, recursive)]
         waiting = said_of_waiting(volume, image)
         notes = [*volume.warnings, *([waiting] if waiting else [])]
+        if len(files) == 1 and files[0].inode.is_file:
+            if is_output(target):
+                return [_written(files[0])], notes
+            target = _behind(target)
+        elif target == "-":
+            raise EditFailed("only a single file can be written to the standard output")
         within = os.path.isdir(target)
         if not within and (len(files) > 1 or target.endswith("/")):
             raise EditFailed(f"{target}: no directory, into which these could be copied")
@@ -52,9 +64,54 @@ def copy_out(
             chosen.append(replace(file, path=b"/" + own))
         with progress("copying", len(chosen)) as bar:
             report = extract(
-                volume, directory or ".", chosen, keep=ALL if keep else NOTHING, force=True, advance=bar.advance
+                volume,
+                directory or ".",
+                chosen,
+                keep=ALL if keep else NOTHING,
+                force=True,
+                over_files=False,
+                advance=bar.advance,
             )
     return [report], notes
+
+
+def is_output(target: str) -> bool:
+    """Whether a target is the standard output: `-`, or a link such as /dev/stdout that leads to where it goes."""
+    if target == "-":
+        return True
+    try:
+        return os.path.islink(target) and os.path.samestat(os.stat(target), os.fstat(1))
+    except OSError:
+        return False
+
+
+def _behind(target: str) -> str:
+    """The file that a target means; a link to anything else is left alone."""
+    if not os.path.islink(target) or os.path.isdir(target):
+        return target
+    try:
+        kind = os.stat(target).st_mode
+    except OSError as error:
+        raise EditFailed(f"{target}: is a link, and where it leads can't be written: {error.strerror}") from None
+    if not stat.S_ISREG(kind):
+        raise EditFailed(f"{target}: is a link to a device, pipe or socket, and is not replaced")
+    return behind_links(target)
+
+
+def _written(file: File) -> CopyReport:
+    """The content of a file on the standard output; what can't be read is in the report."""
+    report = CopyReport("-")
+    try:
+        copy_content(file, sys.stdout.buffer)
+        report.files, report.bytes = 1, file.inode.i_size
+    except F2fsError as error:
+        report.lost.append(Lost(file.path or b"", str(error)))
+    except OSError as error:
+        if error.filename is None:  # of the output, not of the image
+            raise
+        report.lost.append(Lost(file.path or b"", error.strerror or str(error)))
+    sys.stdout.buffer.flush()
+    return report
 
 
 def _files(volume: Volume, source: Inside, recursive: bool) -> list[File]:

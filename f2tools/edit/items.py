@@ -55,7 +55,7 @@ class Item(Protocol):
 
 
 class HostItem:
-    """A file of the host."""
+    """A file of the host; a pipe or a device that was named, not found, is the file that can be read from it."""
 
     def __init__(self, path: bytes, follow: bool) -> None:
         self._path = path
@@ -69,6 +69,11 @@ class HostItem:
         self.mode, self.uid, self.gid = status.st_mode, status.st_uid, status.st_gid
         self.atime_ns, self.mtime_ns = status.st_atime_ns, status.st_mtime_ns
         self.size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+        self._stream = follow and stat.S_IFMT(status.st_mode) in (stat.S_IFIFO, stat.S_IFCHR, stat.S_IFBLK)
+        if self._stream:
+            self.mode = stat.S_IFREG | stat.S_IMODE(status.st_mode)
+        elif follow and stat.S_ISSOCK(status.st_mode):
+            raise EditFailed(f"{self.shown}: a socket has no content; -a copies the socket itself")
         self.links = status.st_nlink
         self.rdev = os.major(status.st_rdev), os.minor(status.st_rdev)
         self.identity = status.st_dev, status.st_ino
@@ -90,6 +95,9 @@ class HostItem:
             raise self._failed(error) from None
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
+        if self._stream:
+            yield from self._to_the_end()
+            return
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if self._follow else os.O_NOFOLLOW)
         try:
             fd = os.open(self._path, flags)
@@ -117,6 +125,16 @@ class HostItem:
             if error.errno not in _NO_XATTRS_HERE:
                 raise self._failed(error) from None
         return found
+
+    def _to_the_end(self) -> Iterator[tuple[int, bytes]]:
+        at = 0
+        try:
+            with open(self._path, "rb", buffering=0) as file:
+                while piece := file.read(PIECE):
+                    yield at, piece
+                    at += len(piece)
+        except OSError as error:
+            raise self._failed(error) from None
 
     def _data(self, fd: int, at: int) -> int | None:
         try:

@@ -25,7 +25,7 @@ class Inside:
 
 @dataclass(frozen=True)
 class Outside:
-    """A path on the host; `-` is the standard input."""
+    """A path on the host; `-` is the standard input, as a target the standard output."""
 
     path: str
 

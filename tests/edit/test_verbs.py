@@ -243,6 +243,94 @@ def test_copying_out_replaces_neither_the_image_nor_what_is_no_file(tmp_path: Pa
     assert image.read_bytes() == before
 
 
+def test_copying_out_to_the_standard_output(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    content = os.urandom(3_000_001)
+    (tmp_path / "in").write_bytes(content)
+    done("cp", tmp_path / "in", f"{image}:/file")
+    lines(image, "truncate -s 5M /hole", "mkdir /d", "cp :/file /d/more")
+    link = tmp_path / "stdout"  # as /dev/stdout is
+    link.symlink_to("/proc/self/fd/1")
+    here = tmp_path / "here"
+    here.mkdir()
+    for target in ("-", link):
+        run = subprocess.run([F2TOOLS, "cp", "-v", f"{image}:/file", target], capture_output=True, cwd=here, check=True)
+        assert run.stdout == content
+    with open(tmp_path / "to", "wb") as out:
+        subprocess.run([F2TOOLS, "cp", f"{image}:/hole", link], stdout=out, cwd=here, check=True)
+    assert (tmp_path / "to").read_bytes() == bytes(5 << 20)
+    assert link.is_symlink()
+    assert os.listdir(here) == []
+    for words, code in (
+        (("-r", f"{image}:/d", "-"), 1), ((f"{image}:/file", f"{image}:/hole", "-"), 1),
+        (("--json", f"{image}:/file", "-"), 2), ((f"{image}:/none", "-"), 1),
+    ):  # fmt: skip
+        run = subprocess.run([F2TOOLS, "cp", *words], capture_output=True, cwd=here)
+        assert (run.returncode, run.stdout) == (code, b""), words
+    assert os.listdir(here) == []
+
+
+def test_copying_out_writes_where_links_lead(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    (tmp_path / "in").write_bytes(b"new")
+    done("cp", tmp_path / "in", f"{image}:/file")
+    lines(image, "mkdir /d", "touch /d/x", "ln -s file /link")
+    (tmp_path / "sub").mkdir()
+    kept = tmp_path / "sub" / "kept"
+    (tmp_path / "link").symlink_to("sub/again")
+    (tmp_path / "sub" / "again").symlink_to("kept")
+    for options in ((), ("-a",)):
+        kept.write_bytes(b"old")
+        done("cp", *options, f"{image}:/file", tmp_path / "link")
+        assert kept.read_bytes() == b"new"
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "sub" / "again").is_symlink()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to pipe").symlink_to("pipe")
+    (tmp_path / "to nothing").symlink_to("nothing")
+    (tmp_path / "around").symlink_to("around")
+    for name in ("to pipe", "to nothing", "around"):
+        assert f2("cp", f"{image}:/file", tmp_path / name).code == 1
+        assert (tmp_path / name).is_symlink()
+    assert not (tmp_path / "nothing").exists()
+    done("cp", "-r", f"{image}:/link", tmp_path / "link")  # a link takes the place of a link
+    assert os.readlink(tmp_path / "link") == "file"
+
+
+def test_copying_a_directory_out_replaces_no_file(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    lines(image, "mkdir -p /d/e", "touch /d/e/x /d/f")
+    note = tmp_path / "note"
+    note.write_bytes(b"mine")
+    below = tmp_path / "out" / "d" / "e"
+    below.parent.mkdir(parents=True)
+    below.write_bytes(b"mine")
+    for target in (note, tmp_path / "out"):
+        result = f2("cp", "-r", f"{image}:/d", target)
+        assert (result.code, "a directory does not replace what is there" in result.err) == (1, True)
+    assert (note.read_bytes(), below.read_bytes()) == (b"mine", b"mine")
+    assert (below.parent / "f").exists()
+
+
+def test_what_a_pipe_or_a_device_says_is_copied_in(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    content = os.urandom(300_001)
+    for name in ("/dev/stdin", "/proc/self/fd/0"):
+        run = subprocess.run(
+            [F2TOOLS, "cp", "--json", name, f"{image}:/said"], input=content, capture_output=True, check=True
+        )
+        assert [change["size"] for change in json.loads(run.stdout)["changes"]] == [len(content)]
+        with f2tools.open(image) as volume:
+            assert volume.path("/said").read() == content
+        lines(image, "rm /said")
+    done("cp", "/dev/null", f"{image}:/empty")
+    os.mkfifo(tmp_path / "pipe")
+    done("cp", "-r", tmp_path / "pipe", f"{image}:/pipe")
+    with f2tools.open(image) as volume:
+        assert volume.path("/empty").inode.is_file
+        assert volume.path("/pipe").inode.kind == "fifo"
+
+
 def test_patterns_name_files_in_the_image(tmp_path: Path) -> None:
     image = fresh(tmp_path)
     lines(image, "mkdir /d", "touch /d/a1 /d/a2 /d/b1 /d/.a3 '/d/*'")

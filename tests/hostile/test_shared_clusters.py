@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import f2tools
+from f2tools.copyout.content import copy_content
 from f2tools.copyout.extract import extract
-from f2tools.dump.listing import copy_content
 from f2tools.dump.manifest import write_manifest
 from f2tools.dump.tar import write_tar
 from f2tools.errors import Corrupt
