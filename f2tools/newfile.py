@@ -157,6 +157,14 @@ def create_in(directory: int, name: str, mode: int = PRIVATE) -> int:
     return os.open(name, _NEW, mode, dir_fd=directory)
 
 
+def remove_made(directory: int, name: bytes, fd: int) -> None:
+    """Remove a file of an open directory, made and open here, that can't be filled: it may have its size, and look
+    whole."""
+    with suppress(OSError):
+        if os.path.samestat(os.stat(name, dir_fd=directory, follow_symlinks=False), os.fstat(fd)):
+            os.unlink(name, dir_fd=directory)
+
+
 def open_directory(path: str, *, parents: bool = False) -> tuple[int, bool]:
     """(descriptor, whether it is new) of a directory that may belong to somebody else; a new one is private.
 

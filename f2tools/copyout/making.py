@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+from f2tools import newfile
 from f2tools.acl import ACL_GROUP_OBJ, parse_xattr
 from f2tools.copyout.keep import ACL_NAMES, NOTHING, Keep
 from f2tools.copyout.walk import MAX_REASONS, THERE_ALREADY, Lost, byte_ranges, mapped, shown
@@ -169,9 +170,13 @@ class Maker:
         """Write the content of a new file that is open, from its start on, and finish and close it."""
         try:
             size = len(data)
-            done = os.write(fd, data) if size else 0
-            while done < size:
-                done += os.write(fd, data[done:])
+            try:
+                done = os.write(fd, data) if size else 0
+                while done < size:
+                    done += os.write(fd, data[done:])
+            except BaseException:
+                newfile.remove_made(directory.fd, name, fd)
+                raise
             self.finish(fd, inode, lambda: join(directory.path, name))
             self._made(directory, name, inode, fd)
             self.report.bytes += size
@@ -195,6 +200,9 @@ class Maker:
                     self._copy_item(fd, inode, item, reasons)
             except F2fsError as error:
                 reasons.append(str(error))
+            except BaseException:
+                newfile.remove_made(directory.fd, name, fd)
+                raise
             self.finish(fd, inode, lambda: join(directory.path, name))
             self._made(directory, name, inode, fd)
         except OSError as error:

@@ -126,7 +126,7 @@ class _Extract:
         elif inode.is_file:
             file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=fd)
             try:
-                self.content(file, inode)
+                self.filled(fd, name, file, inode)
                 self.dress(file, inode)
             finally:
                 os.close(file)
@@ -152,6 +152,16 @@ class _Extract:
                 os.close(here)
             here = step
         return here
+
+    def filled(self, directory: int, name: bytes, fd: int, inode: Node) -> None:
+        """Write the content of a new file; it stays where some of it can't be read, and goes where writing fails."""
+        try:
+            self.content(fd, inode)
+        except F2fsError:
+            raise
+        except BaseException:
+            newfile.remove_made(directory, name, fd)
+            raise
 
     def content(self, fd: int, inode: Node) -> None:
         os.ftruncate(fd, inode.size)

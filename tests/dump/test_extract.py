@@ -18,6 +18,7 @@ from f2tools.copyout.extract import TargetFull, extract
 from f2tools.copyout.keep import ALL, Keep
 from tests import images
 from tests.dump.craft import copy_of, f2, host_tree, inode_offset, poke, rename, set_ino
+from tests.f2fs.write.volumes import fresh
 
 ROOT = os.geteuid() == 0
 WHOLE = (
@@ -313,6 +314,36 @@ def test_a_full_target_ends_the_run_at_once(tmp_path: Path, monkeypatch: pytest.
         extracted(images.reference("base"), tmp_path / "out")
     assert calls == 4
     assert TargetFull.exit_code == 1
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()], ids=repr)
+def test_a_file_that_was_cut_short_is_not_left_behind(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b", "c"):
+        (tmp_path / "in" / name).write_bytes(os.urandom(3_000_000))
+    image = fresh(tmp_path)
+    assert f2("cp", "-r", tmp_path / "in", f"{image}:/d").code == 0
+    pwrite, written = os.pwrite, 0
+
+    def cut_short(fd: int, data: Any, offset: int) -> int:
+        nonlocal written
+        written += len(data)
+        if written > 4_000_000:
+            raise error
+        return pwrite(fd, data, offset)
+
+    out = tmp_path / "out"
+    with f2tools.open(image) as volume, monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", cut_short)
+        patch.setattr(volume.device, "extent_source", lambda offset, length: None)
+        with pytest.raises((TargetFull, KeyboardInterrupt)):
+            extract(volume, out)
+    left = os.listdir(out / "d")
+    assert 0 < len(left) < 3
+    for name in left:
+        assert (out / "d" / name).read_bytes() == (tmp_path / "in" / name).read_bytes()
 
 
 def test_encrypted_files_are_reported_and_the_rest_is_copied(tmp_path: Path) -> None:

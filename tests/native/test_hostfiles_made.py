@@ -151,6 +151,8 @@ def test_a_file_that_takes_no_more_is_reported_and_the_others_are_made(image: Pa
     lost = {item["path"]: item["reason"] for item in one["lost"]}
     assert len(lost) > 200
     assert set(lost.values()) == {"can't be made: File too large"}
+    for way in ("core", "python"):
+        assert not any((tmp_path / way / "out" / path.lstrip("/")).exists() for path in lost)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
