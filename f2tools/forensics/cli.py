@@ -442,7 +442,7 @@ def hashes(
         else:
             with _indexed(image, devices, index_path, keys, layout) as (volume, index):
                 files = [] if which else list(living(volume, problems))
-                files += deleted(Undelete(volume, index))
+                files += deleted(Undelete(volume, index), problems)
     mark(files, sets)
     files = [one for one in files if not (hide_known and one.known) and (one.known or not only_known)]
     with newfile.text_output(output) as out:

@@ -534,6 +534,11 @@ def _addresses(mapped: FileMap) -> dict[int, int]:
     return dict(zip(mapped.rows["fofs"].tolist(), mapped.rows["blkaddr"].tolist(), strict=True))
 
 
+def not_hashed(size: int) -> str:
+    """Why a file that is not `hashable` has no hash."""
+    return f"not hashed: {size:,} bytes with more holes than such a volume would have"
+
+
 def zeros_into(hashed: Any, count: int) -> None:
     """Hash that many zeros."""
     while count > 0:

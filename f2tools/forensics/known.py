@@ -18,7 +18,7 @@ from typing import IO, Any
 from f2tools.copyout.walk import shown, walk
 from f2tools.errors import F2fsError, Usage
 from f2tools.f2fs.volume.volume import Volume
-from f2tools.forensics.content import HASHED_TIMES, zeros_into
+from f2tools.forensics.content import HASHED_TIMES, not_hashed, zeros_into
 from f2tools.forensics.undelete import Undelete
 from f2tools.text import csv_line, printable
 
@@ -76,8 +76,7 @@ def _sums(chunks: Iterable[tuple[int, bytes | memoryview]], size: int, most: int
         zeros += max(offset - at, 0)
         if zeros > most:
             raise F2fsError(
-                f"not hashed: {size:,} bytes with more holes than such a volume would have; if they are meant to be"
-                " there, pipe `f2tools dump cat` into a program that hashes"
+                f"{not_hashed(size)}; if they are meant to be there, pipe `f2tools dump cat` into a program that hashes"
             )
         for one in sums.values():
             zeros_into(one, offset - at)
@@ -86,10 +85,12 @@ def _sums(chunks: Iterable[tuple[int, bytes | memoryview]], size: int, most: int
     return {name: one.hexdigest() for name, one in sums.items()}, zeros
 
 
-def deleted(run: Undelete) -> Iterator[Hashed]:
-    """Deleted files whose content is complete, with their hashes."""
+def deleted(run: Undelete, problems: list[str]) -> Iterator[Hashed]:
+    """Deleted files whose content is complete, with their hashes; why one has none is noted in `problems`."""
     for found in run.deleted():
+        before = len(found.reasons)
         sums = run.hashes(found, HASHES)
+        problems += [f"{shown(b'/' + found.path)}: {reason}" for reason in found.reasons[before:]]
         if sums is not None and found.inode is not None:
             yield Hashed(b"/" + found.path, found.inode.size, "deleted", sums)
 

@@ -14,7 +14,7 @@ from f2tools.f2fs.layout.constants import FT_NAMES
 from f2tools.f2fs.layout.file_type import file_type, kind_of_mode
 from f2tools.f2fs.volume.recovery import find_fsync_chain
 from f2tools.f2fs.volume.volume import File, Volume
-from f2tools.forensics.content import Content, Contents
+from f2tools.forensics.content import Content, Contents, not_hashed
 from f2tools.forensics.index import Index
 from f2tools.forensics.names import MAX_DEPTH, LinkHistory
 from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past
@@ -288,15 +288,21 @@ class Undelete:
             found.reasons.append(str(error))
 
     def hashes(self, found: Found, names: Sequence[str]) -> dict[str, str] | None:
-        """Hashes of a file's content; None where it is not a file, incomplete, ciphertext or damaged."""
+        """Hashes of a file's content; None where it is not a file, incomplete or ciphertext.
+
+        None, and one more reason in `found`, where it is damaged or has holes without end.
+        """
         content = found.content
         if content is None or found.type != "file" or content.gaps or content.volume.locked(content.inode):
             return None
         try:
-            return self.contents.digests(content, names)
+            sums = self.contents.digests(content, names)
         except F2fsError as error:
             found.reasons.append(str(error))
             return None
+        if sums is None:
+            found.reasons.append(not_hashed(content.inode.i_size))
+        return sums
 
     # -- names without an inode -----------------------------------------------------------------------------------
 

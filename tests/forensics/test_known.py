@@ -128,3 +128,10 @@ def test_holes_without_end_are_not_hashed_and_that_is_told(image: Path, tmp_path
     said = [line.split(" bytes")[0] for line in run.err.splitlines()]
     assert said == ["f2tools: /far: not hashed: 3,298,534,883,331", "f2tools: /long: not hashed: 3,298,534,883,328"]
     assert {"/a.txt", "/sub/sparse"} <= set(rows(path, "--living"))
+    with f2tools.open(path, write=True) as volume:
+        volume.sync()
+        volume.unlink(root, b"far")
+    run = f2("hashes", path, "--deleted", "--json")
+    assert run.code == 1
+    assert run.err.startswith("f2tools: /far: not hashed: 3,298,534,883,331 bytes with more holes than")
+    assert b'"path": "/secret"' in run.out
