@@ -132,6 +132,7 @@ def _run(name: str, server: str, work: Path) -> str | None:
     environment = os.environ | {
         "PATH": ROUTE, "WORK": str(work), "OPTIONS": options,
         "XFSTESTS_BYTES": str(BYTES), "XFSTESTS_MORE": str(HERE / "xfstests_mount.sh"),
+        "FSTESTS_ISOL": "privatens",  # that there is another /proc below
     }  # fmt: skip
     seconds = _seconds(name)
     with (work / "printed").open("wb") as out:
