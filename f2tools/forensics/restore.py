@@ -30,7 +30,7 @@ from f2tools.errors import F2fsError
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.content import Contents, zeros_into
 from f2tools.forensics.undelete import NAME_ONLY, Found
-from f2tools.newfile import open_directory
+from f2tools.newfile import open_directory, remove_made
 from f2tools.text import join
 
 NAME_MAX = 255
@@ -180,7 +180,11 @@ class Restorer:
             name = self._new(parts[-1], lambda name: opened.append(os.open(name, _NEW_FILE, 0o600, dir_fd=fd)))
             path = join(above, name)
             try:
-                found.sha256 = self._write(opened[0], found)
+                try:
+                    found.sha256 = self._write(opened[0], found)
+                except (OSError, KeyboardInterrupt):
+                    remove_made(fd, name, opened[0])
+                    raise
                 self._attributes(opened[0], found, path)
                 self.report.files += 1
                 return made_of(path, opened[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.forensics.index import open_index
 from f2tools.forensics.undelete import Undelete
+from tests.dump.craft import f2
 from tests.forensics.history_cases import image_of
 from tests.forensics.past_of import ROOT, living, undeleted
 from tests.images import copy_sparse
@@ -251,6 +253,29 @@ def test_two_of_one_name_are_both_kept(tmp_path: Path, run_f2tools: Any) -> None
             life.later()
     run_f2tools("undelete", image, "-o", tmp_path / "out")
     assert {path.read_bytes() for path in (tmp_path / "out").iterdir()} == {b"first", b"second"}
+
+
+def test_a_file_that_was_cut_short_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = noise(600)
+    with living(tmp_path / "x") as (life, image):
+        life.file(b"photo", content)
+        life.later()
+        life.volume.unlink(ROOT, b"photo")
+        life.later()
+    pwrite = os.pwrite
+
+    def full(fd: int, data: Any, offset: int) -> int:
+        if offset + len(data) > 100 * BLOCK:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(fd, data, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        done = f2("undelete", image, "photo", "-o", tmp_path / "out")
+    assert (done.code, "No space left on device" in done.err) == (1, True)
+    assert os.listdir(tmp_path / "out") == []
+    assert f2("undelete", image, "photo", "-o", tmp_path / "out").code == 0
+    assert (tmp_path / "out" / "photo").read_bytes() == content
 
 
 def test_files_are_what_the_lines_say(tmp_path: Path, run_f2tools: Any) -> None:
