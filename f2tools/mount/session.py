@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from f2tools.device import Device, open_device
 from f2tools.device.changes.overlay import Overlay
+from f2tools.device.changes.overlay_log import NotItsOverlay
 from f2tools.device.media.image import FileDevice, lock
 from f2tools.device.media.mounted import mark_mounted, mounted_on
 from f2tools.device.media.multi import MultiDevice
@@ -156,13 +157,25 @@ def _open_overlay(request: MountRequest, path: str) -> Device:
     while True:
         below = _open_below(request)
         try:
-            return Overlay(below, path)
-        except DeviceError:
+            return Overlay(below, path, state=_state_of(below))
+        except DeviceError as error:
             below.close()
+            if isinstance(error, NotItsOverlay):
+                raise
             # unmounted a moment ago, its last checkpoint is being written
             if mounted_on(request.image) is not None or time.monotonic() > deadline or not os.path.exists(path):
                 raise
             time.sleep(0.1)
+
+
+def _state_of(below: Device) -> bytes:
+    """The heads of both checkpoint packs, of which every change to a volume writes one anew; nothing of no volume."""
+    try:
+        geo = Volume(below).geo
+    except F2fsError:
+        return b""
+    packs = (geo.cp_blkaddr, geo.cp_blkaddr + geo.blocks_per_seg)
+    return b"".join(below.pread(pack * geo.block_size, geo.block_size) for pack in packs)
 
 
 def _first_file(device: Device) -> FileDevice | None:

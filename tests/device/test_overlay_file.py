@@ -106,6 +106,10 @@ def test_an_overlay_belongs_to_its_image(tmp_path: Path) -> None:
     for other in (below + b"x", noise(SIZE, 1)):
         with pytest.raises(DeviceError, match="belongs to another image"):
             Overlay(Memory(other), tmp_path / "overlay")
+    Overlay(Memory(below), tmp_path / "of a state", state=b"one").close()
+    Overlay(Memory(below), tmp_path / "of a state", state=b"one").close()
+    with pytest.raises(DeviceError, match="or that was changed since"):
+        Overlay(Memory(below), tmp_path / "of a state", state=b"two")
     (tmp_path / "text").write_text("precious" * 20)
     with pytest.raises(DeviceError, match="no overlay"):
         Overlay(Memory(below), tmp_path / "text")

@@ -581,6 +581,24 @@ def test_an_overlay_takes_the_changes_and_the_image_stays(tmp_path: Path) -> Non
     assert image.read_bytes() == before
 
 
+def test_an_overlay_of_another_state_of_the_image_is_refused_at_once(tmp_path: Path) -> None:
+    need_fuse()
+    image, overlay = fresh(tmp_path), tmp_path / "changes"
+    with mounted(image, tmp_path / "mnt", "--overlay", str(overlay)) as mount:
+        (mount.directory / "file").write_bytes(bytes(5000))
+    kept = overlay.read_bytes()
+    assert f2tools("mkdir", f"{image}:/new").returncode == 0
+    (tmp_path / "text").write_text("no overlay")
+    began = time.monotonic()
+    for path, why in ((overlay, "or that was changed since"), (tmp_path / "text", "it is no overlay")):
+        done = f2tools("mount", "--overlay", path, image, tmp_path / "mnt")
+        if not done.returncode:
+            subprocess.run(["fusermount3", "-u", tmp_path / "mnt"])
+        assert (done.returncode, why in done.stderr) == (8, True), done
+    assert time.monotonic() - began < 20  # an overlay in use would be waited for
+    assert overlay.read_bytes() == kept
+
+
 def test_a_mounted_image_is_locked_and_then_complete(tmp_path: Path) -> None:
     image = fresh(tmp_path)
     with mounted(image, tmp_path / "mnt") as mount:

@@ -35,13 +35,21 @@ MOST_BYTES = 64 << 40  # that a device may have grown to: 2^32 blocks of 16 KiB,
 class Overlay(Wrapper):
     """A writable device on top of one that is not written to; see the module's docstring."""
 
-    def __init__(self, base: Device, path: str | Path | None = None, *, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(
+        self,
+        base: Device,
+        path: str | Path | None = None,
+        *,
+        memory_bytes: int = MEMORY_BYTES,
+        state: bytes = b"",
+    ) -> None:
+        """`state`: what changes whenever the device below does, so that a file made for another state is refused."""
         super().__init__(base)
         self.read_only = False
         self._closed = False
         self._below = base.size_bytes  # bytes of the device below that can still be seen
         self._map = BlockMap()
-        self._log = None if path is None else OverlayLog(base, os.fspath(path))
+        self._log = None if path is None else OverlayLog(base, os.fspath(path), state=state)
         self._slots = _Slots(memory_bytes) if self._log is None else self._log
         if self._log is not None:
             try:
@@ -151,7 +159,7 @@ class Overlay(Wrapper):
 
     def _write_anew(self, old: OverlayLog) -> None:
         """Write what still counts into a new file; where that fails, the old one stays as it is."""
-        new = OverlayLog(self.base, old.path, fresh=True)
+        new = OverlayLog(self.base, old.path, state=old.state, fresh=True)
         try:
             if self.size_bytes != self.base.size_bytes:
                 new.resized(self.size_bytes)

@@ -1,10 +1,11 @@
 """The file of an overlay that is to last: records of what was written, only ever appended.
 
-A header names the image below by its size and a digest of its first 32 KiB, where the superblocks are.  Each record has
-a checksum; reading stops at the first that is not whole, so after a crash a prefix of the changes is there, with all
-that was flushed.  Blocks are never overwritten: the overlay writes the file anew when most of it is out of date.
+A header names the image below by its size and a digest of its first 32 KiB, where the superblocks are, and of what the
+caller calls its state, which changes with it.  Each record has a checksum; reading stops at the first that is not
+whole, so after a crash a prefix of the changes is there, with all that was flushed.  Blocks are never overwritten: the
+overlay writes the file anew when most of it is out of date.
 
-    header   8s "F2TOVER\\0"   u32 version, 1   u64 size   32s SHA-256 of the head   u32 CRC-32 of these
+    header   8s "F2TOVER\\0"   u32 version, 1   u64 size   32s SHA-256 of head and state   u32 CRC-32 of these
     record   4s "F2OR"   u32 kind   u64 first   u64 count   u32 CRC-32 of this and of what follows
 
     kind 1, DATA   `count` blocks of 4096 bytes follow, which are at block `first`
@@ -39,12 +40,17 @@ DATA, ZERO, SIZE = 1, 2, 3
 WORTH_REWRITING = 64 << 20
 
 
+class NotItsOverlay(DeviceError):
+    """A file that is no overlay, or not one of this image as it is."""
+
+
 class OverlayLog:
     """Where an overlay with a path keeps blocks; a slot is the number of a block written, in the order of writing."""
 
-    def __init__(self, base: Device, path: str, *, fresh: bool = False) -> None:
+    def __init__(self, base: Device, path: str, *, state: bytes = b"", fresh: bool = False) -> None:
         """`fresh`: a new file with a random name beside `path`, to take its place by `replace`."""
-        self._header = header_of(base)
+        self.state = state
+        self._header = header_of(base, state)
         self._positions = array("q")  # of each slot
         self._dead = 0
         try:
@@ -128,9 +134,9 @@ class OverlayLog:
         if there == self._header:
             return
         if there.startswith(MAGIC) and len(there) == HEADER.size:
-            raise DeviceError(f"{self.path}: this overlay belongs to another image, or that was changed since")
+            raise NotItsOverlay(f"{self.path}: this overlay belongs to another image, or that was changed since")
         if not self._header.startswith(there):
-            raise DeviceError(f"{self.path}: there is a file by that name, and it is no overlay")
+            raise NotItsOverlay(f"{self.path}: there is a file by that name, and it is no overlay")
         self._file.size_bytes = HEADER.size
         self._file.pwrite(0, self._header)
         self._file.flush()
@@ -165,12 +171,12 @@ class OverlayLog:
         self._file.size_bytes = size_bytes
 
 
-def header_of(base: Device) -> bytes:
+def header_of(base: Device, state: bytes) -> bytes:
     """The header fields that identify the image below."""
     head = base.pread(0, min(HEAD_BYTES, base.size_bytes))
     from hashlib import sha256
 
-    return sealed(HEADER.pack(MAGIC, 1, base.size_bytes, sha256(head).digest(), 0))
+    return sealed(HEADER.pack(MAGIC, 1, base.size_bytes, sha256(head + state).digest(), 0))
 
 
 def _opened(path: str) -> int:
