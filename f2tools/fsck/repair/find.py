@@ -186,7 +186,7 @@ def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
     for named in (_Named.NOBODY, _Named.ANOTHER):
         count += _adopt_best(work, valid, most - count, named)
     if count < missing or everything:
-        old = _old_candidates(work)
+        old = _old_candidates(work, counted=not everything)
         most = len(old) if everything else missing - count
         for named in (_Named.ITSELF, _Named.NOBODY):
             most -= (more := _adopt_best(work, old, most, named))
@@ -204,30 +204,32 @@ class _Named(Enum):
     ANOTHER = auto()  # the summary was hit, or the footer
 
 
-def _old_candidates(work: Work) -> dict[int, LostNode]:
+def _old_candidates(work: Work, counted: bool) -> dict[int, LostNode]:
     """The newest copy, valid or not, of each node that was in a lost block of the NAT; else a wrong count is no reason
     to take a node.
 
     Where the journals were lost, the segment table is behind the log, and what the other copy of a NAT block has in use
     counts as well, wherever the node was then.
     """
-    per, lost = work.image.geo.nat_entries_per_block, _lost_nat_blocks(work)
-    return {
-        nid: node
-        for nid, node in work.leaks.newest_old().items()
-        if nid // per in lost or (work.guesses.journals_lost and work.other_nat_copy(nid)[1] == node.ino)
-    }
+    per, lost = work.image.geo.nat_entries_per_block, _lost_nat_blocks(work, counted)
+
+    def may_be_lost(nid: int, node: LostNode) -> bool:
+        if work.scan.row_of(nid) >= 0:
+            return False
+        return nid // per in lost or (work.guesses.journals_lost and work.other_nat_copy(nid)[1] == node.ino)
+
+    return {nid: node for nid, node in work.leaks.newest_old().items() if may_be_lost(nid, node)}
 
 
-def _lost_nat_blocks(work: Work) -> set[int]:
-    """Numbers of the NAT blocks in which nothing is in use, or with entries that lead nowhere.
+def _lost_nat_blocks(work: Work, counted: bool) -> set[int]:
+    """Numbers of the NAT blocks with entries that lead nowhere, or in which nothing is in use.
 
-    Where the journals were lost the live copy may be the older one, and the other, if it is noise, the one that was
-    lost.
+    The latter only where it is known how many nodes are lost: such blocks are full of what was deleted.  Where the
+    journals were lost the live copy may be the older one, and the other, if it is noise, the one that was lost.
     """
     geo, nids = work.image.geo, work.scan.nid
     numbers = np.arange(geo.nat_blocks)
-    lost = ~np.isin(numbers, nids // geo.nat_entries_per_block)
+    lost = ~np.isin(numbers, nids // geo.nat_entries_per_block) & counted
     lost[np.unique(nids[~work.scan.usable] // geo.nat_entries_per_block)] = True
     if work.guesses.journals_lost:
         lost |= [_is_noise(work, work.other_nat_block(number)) for number in numbers.tolist()]
