@@ -79,7 +79,7 @@ fuzz: setup
 sanitize: setup
 	.venv/bin/python -m tests.native.sanitized -m pytest -n 2 tests/native tests/hostile tests/dump tests/mkfs
 	for image in base casefold compress-lz4 plain sections; do \
-		.venv/bin/python -m tests.native.sanitized -m tests.fsck.fuzz $$image 1 200 .cache || exit; done
+		.venv/bin/python -m tests.native.sanitized -m tests.fsck.fuzz $$image 1 40 .cache || exit; done
 
 # The site, in an environment of its own: nothing of what makes it is needed to run or to test f2tools.
 docs:

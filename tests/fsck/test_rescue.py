@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
 import f2tools
+from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from tests import judges
 from tests.dump.craft import f2
+from tests.f2fs.write.volumes import fresh, writable
 from tests.fsck.craft import bad, examine, said
 from tests.fsck.trees import tree_of
 from tests.images import reference
@@ -62,6 +65,34 @@ def rescue(name: str, areas: tuple[str, ...], directory: Path) -> Path:
 @pytest.mark.parametrize("areas", [*LOSSES, *MORE], ids="-".join)
 def test_whole_areas_are_lost(areas: tuple[str, ...], tmp_path: Path) -> None:
     judges.fsck_clean(rescue("base", areas, tmp_path))
+
+
+@pytest.mark.peer
+def test_what_only_the_journals_of_a_checkpoint_had_is_not_older_afterwards(tmp_path: Path) -> None:
+    """The NAT has the root as it was before the last checkpoints, without the newest names and with deleted ones."""
+    image = fresh(tmp_path, "--size 128M")
+    with writable(image) as vol:
+        names = [b"file-%d" % number for number in range(1000)]
+        for name in names:
+            vol.write(vol.create(F2FS_ROOT_INO, name, stat.S_IFREG | 0o644), 0, b"before " + name)
+        vol.sync()
+        for name in names[500:]:
+            vol.unlink(F2FS_ROOT_INO, name)
+        vol.sync()
+        for number in range(3):
+            vol.write(vol.create(F2FS_ROOT_INO, b"new-%d" % number, stat.S_IFREG | 0o644), 0, b"new" * 2000)
+            vol.write(vol.path(names[number]).inode.ino, 0, b"later")
+            vol.sync()
+    good = tree_of(image)
+    with f2tools.open(image) as volume:
+        assert F2FS_ROOT_INO in volume.summaries.journals.nat["nid"]
+    lose(image, ("cp",))
+    assert f2("fsck", "-y", image).code == 1
+    now = tree_of(image)
+    assert {path for path, item in good.items() if now.get(path) != item} == set()
+    again = {path.rpartition(b"/")[2] for path in set(now) - set(good)}
+    assert again == set(names[500:]), "what was deleted since then, and nobody can know that"
+    judges.fsck_clean(image)
 
 
 @pytest.mark.peer

@@ -5,6 +5,7 @@ What only a checkpoint held (counts, orphans, open logs) is lost with it: a repa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,7 @@ from f2tools.f2fs.volume.sit import live_blkaddrs as sit_blkaddrs
 from f2tools.f2fs.volume.summary import Summaries
 
 SAMPLE = 4096  # nodes looked at
+LOOK_EVERY = 32  # blocks of a segment, to see whether there are nodes in it
 
 
 def best_pack(device: Device, geo: Geometry) -> tuple[Device, Pack]:
@@ -128,13 +130,16 @@ def patches_of(sb: SuperBlock) -> list[tuple[int, bytes]]:
 # -- a checkpoint -----------------------------------------------------------------------------------------------------
 
 
-def derived_pack(device: Device, geo: Geometry, nodes_live: bool = True) -> list[tuple[int, bytes]]:
+def derived_pack(
+    device: Device, geo: Geometry, nodes_live: bool = True, log: bool = False
+) -> list[tuple[int, bytes]]:
     """The writes that make a first checkpoint pack from tables and nodes, where both packs are gone; none where that
     fails.
 
     Of the two copies of a NAT block the one counts whose nodes are there and newer, of a SIT block the one that was
     written later.  What only the journals held, and the orphans, are lost; a repair puts the counts right.
     nodes_live: where the table leads to no node any more, it is made to lead to the newest copy of each.
+    log: nodes in the log that are newer than those of the table count, too; all segments are looked at.
     """
     bitmap_bytes = (geo.segment_count_sit + geo.segment_count_nat) // 2 * geo.blocks_per_seg // 8
     room = geo.block_size - Checkpoint.size - 4 + geo.cp_payload * geo.block_size
@@ -147,6 +152,9 @@ def derived_pack(device: Device, geo: Geometry, nodes_live: bool = True) -> list
         patches, version, with_crc, used = _nat_of_nodes(device, geo)
         patches = patches if nodes_live else []
         nat_bitmap[:] = False
+    elif log:
+        patches, newest = _newer_nodes(device, geo, nat_bitmap)
+        version = max(version, newest)
     if not version:
         return []
     busy[used] = True
@@ -198,6 +206,50 @@ def _nat_of_nodes(device: Device, geo: Geometry) -> tuple[list[tuple[int, bytes]
     return patches, _next_version(low), with_crc, np.unique(geo.segno(blkaddrs[last]))
 
 
+def _newer_nodes(
+    device: Device, geo: Geometry, bitmap: NDArray[np.bool_]
+) -> tuple[list[tuple[int, bytes]], int]:
+    """(writes that let the NAT lead to the newest block of each node that it has an older one of, next version).
+
+    A journal had these entries, which is lost.  Nodes that the NAT does not know are left: the log has them of deleted
+    files as well.
+    """
+    found = [_footers_at(device, geo, blkaddrs) for blkaddrs in _log_blocks(device, geo)]
+    if not found:
+        return [], 0
+    places = np.concatenate([part[0] for part in found])
+    footers: NDArray[Any] = np.concatenate([part[1] for part in found])
+    nids, low = footers["nid"].astype(np.int64), _versions(footers)
+    order = np.lexsort((places, low, nids))
+    last = order[np.append(np.diff(nids[order]) != 0, True)] if order.size else order
+    where, blocks = nat_blkaddrs(geo, bitmap), np.zeros((geo.nat_blocks, geo.block_size), np.uint8)
+    read_table(device, where, geo.block_size, blocks)
+    entries = blocks.view(NatBlock.at(geo.block_size).dtype)[:, 0]["entries"]
+    numbers, at = np.divmod(nids[last], geo.nat_entries_per_block)
+    there = entries["block_addr"][numbers, at].astype(np.int64)
+    last, there = last[geo.in_main(there)], there[geo.in_main(there)]
+    own = footers_of(device.read_blocks(there, geo.block_size))
+    newer = last[(own["nid"] == nids[last]) & (low[last] > low_cp_ver(own))]
+    numbers, at = np.divmod(nids[newer], geo.nat_entries_per_block)
+    entries["ino"][numbers, at], entries["block_addr"][numbers, at] = footers["ino"][newer], places[newer]
+    changed = np.unique(numbers).tolist()
+    return [(int(where[n]) * geo.block_size, blocks[n].tobytes()) for n in changed], _next_version(low)
+
+
+def _log_blocks(device: Device, geo: Geometry) -> Iterator[NDArray[np.int64]]:
+    """The blocks of the segments in which there may be nodes, by a few blocks of each."""
+    start, end = geo.main_blkaddr * geo.block_size, geo.end_blkaddr * geo.block_size
+    segnos: set[int] = set()
+    for offset, length in device.data_ranges(start, end - start):
+        last = min((offset + length - 1) // geo.block_size, geo.end_blkaddr - 1)
+        segnos.update(range(int(geo.segno(offset // geo.block_size)), int(geo.segno(last)) + 1))
+    steps = np.arange(0, geo.blocks_per_seg, LOOK_EVERY)
+    for segno in sorted(segnos):
+        first = int(geo.start_block(segno))
+        if _footers_at(device, geo, first + steps)[0].size:
+            yield np.arange(first, first + geo.blocks_per_seg, dtype=np.int64)
+
+
 def _versions(footers: NDArray[Any]) -> NDArray[np.int64]:
     """The versions that footers name; 0 where one is far from most of the others, and was hit."""
     low = low_cp_ver(footers)
@@ -217,15 +269,10 @@ def _node_blocks(device: Device, geo: Geometry) -> tuple[NDArray[np.int64], NDAr
     start, end = geo.main_blkaddr * geo.block_size, geo.end_blkaddr * geo.block_size
     for offset, length in device.data_ranges(start, end - start):
         first, last = offset // geo.block_size, min(-(-(offset + length) // geo.block_size), geo.end_blkaddr)
-        for at in range(first, last, SAMPLE // 4):
-            blkaddrs = np.arange(at, min(at + SAMPLE // 4, last), dtype=np.int64)
-            blocks = device.read_blocks(blkaddrs, geo.block_size)
-            footers = footers_of(blocks)
-            nid, ino = footers["nid"].astype(np.int64), footers["ino"].astype(np.int64)
-            fine = (nid > 2) & (nid < geo.max_nid) & (ino > 2) & (ino < geo.max_nid) & (footers["cp_ver"] != 0)
-            fine &= (nid != ino) | blocks[:, :2].any(axis=1)
-            fine &= (footers["next_blkaddr"] == 0) | geo.in_main(footers["next_blkaddr"].astype(np.int64))
-            found.append((blkaddrs[fine], footers[fine]))
+        found += [
+            _footers_at(device, geo, np.arange(at, min(at + SAMPLE // 4, last), dtype=np.int64))
+            for at in range(first, last, SAMPLE // 4)
+        ]
     if not found:
         return np.zeros(0, np.int64), np.zeros(0, NodeFooter.dtype)
     places = np.concatenate([part[0] for part in found])
@@ -235,6 +282,19 @@ def _node_blocks(device: Device, geo: Geometry) -> tuple[NDArray[np.int64], NDAr
         live |= _after(footers, live)
         return places[live], footers[live]
     return places, footers
+
+
+def _footers_at(
+    device: Device, geo: Geometry, blkaddrs: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """(block addresses, footers) of what looks like a node among these blocks."""
+    blocks = device.read_blocks(blkaddrs, geo.block_size)
+    footers = footers_of(blocks)
+    nid, ino = footers["nid"].astype(np.int64), footers["ino"].astype(np.int64)
+    fine = (nid > 2) & (nid < geo.max_nid) & (ino > 2) & (ino < geo.max_nid) & (footers["cp_ver"] != 0)
+    fine &= (nid != ino) | blocks[:, :2].any(axis=1)
+    fine &= (footers["next_blkaddr"] == 0) | geo.in_main(footers["next_blkaddr"].astype(np.int64))
+    return blkaddrs[fine], footers[fine]
 
 
 def _after(footers: NDArray[Any], live: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -245,7 +245,7 @@ class Image:
         return pack
 
     def _derived(self) -> list[tuple[Pack, list[Patch]]]:
-        patches = derived_pack(self.device, self.geo)
+        patches = derived_pack(self.device, self.geo, log=True)
         if not patches:
             return []
         trial = Overlay(self.device)
