@@ -368,6 +368,9 @@ def test_a_root_that_is_not_in_the_archive_is_made(tmp_path: Path) -> None:
 def test_an_empty_archive_is_an_empty_tree(tmp_path: Path) -> None:
     with opened(archive(tmp_path / "a")) as tree:
         assert [entry.path for entry in tree.entries] == [b""]
+    (tmp_path / "b").write_bytes(bytes(10240))  # as tar writes it
+    with opened(tmp_path / "b") as tree:
+        assert [entry.path for entry in tree.entries] == [b""]
 
 
 def test_an_archive_without_an_end_mark_is_said_to_be_odd(tmp_path: Path) -> None:
@@ -523,6 +526,8 @@ REFUSED = {
     "base64": ((member("a", pax_headers={"LIBARCHIVE.xattr.user.a": "!!"}),), "base64"),
     "attributes": ((member("a", pax_headers={"SCHILY.xattr.user.a": "x" * 200_000}),), "more than F2FS holds"),
     "empty file": ((), "not a tar archive"),
+    "image": ((bytes(1024), b"\x10\x20\xf5\xf2"), "begins with zeros"),
+    "image with superblocks far away": ((bytes(65600), b"_BHRfS_M"), "begins with zeros"),
 }  # fmt: skip
 
 
