@@ -33,9 +33,10 @@ from f2tools.mkfs.populate import (
     newest,
     read_source,
     set_times,
+    too_small,
 )
 from f2tools.mkfs.request import ENCODING_FLAGS, DeviceSpec, Options, Zones
-from f2tools.mkfs.sizing import Free, smallest_size
+from f2tools.mkfs.sizing import Free, has_no_room, smallest_size
 from f2tools.options import human_size
 from f2tools.process import without_collector
 
@@ -122,7 +123,11 @@ def make(request: MkfsRequest) -> MkfsReport:
         specs = targets.specs()
         options = _identified(request, _placed(request, specs), specs)
         plan, reasons = _planned(request, options, specs)
-        filling = filling_of(request.fill, tree) if request.fill is not None and tree is not None else None
+        filling = None
+        if request.fill is not None and tree is not None:
+            filling = filling_of(request.fill, tree)
+            if request.dry_run or targets.are_there():  # a new image that is too small vanishes by itself
+                targets.check_room(plan, request.fill, tree)
         report = MkfsReport(
             plan, tuple(reasons), targets.overwritten(), targets.created(), not request.dry_run, filling
         )
@@ -268,6 +273,10 @@ class _Targets:
     def overwritten(self) -> tuple[tuple[str, str], ...]:
         return tuple((t.path, describe(t.found)) for t in self._list if t.found)
 
+    def are_there(self) -> bool:
+        """Whether something could be lost."""
+        return not all(t.fresh for t in self._list)
+
     def created(self) -> tuple[str, ...]:
         return tuple(t.path for t in self._list if t.fresh)
 
@@ -304,14 +313,19 @@ class _Targets:
             for finish in publish:
                 finish()
 
-    def _fill(self, volume: Volume, device: Device, fill: Fill, tree: Tree) -> None:
+    def check_room(self, plan: VolumePlan, fill: Fill, tree: Tree) -> None:
+        """TooSmall, before anything is written, where a tree can't fit."""
+        if not self._request.auto_size and has_no_room(plan, fill, tree):
+            raise too_small(plan, fill, self._enough(fill, tree))
+
+    def _enough(self, fill: Fill, tree: Tree) -> int | None:
+        """The size that would do, in bytes, where one image is to hold all."""
         request = self._request
         alone = not request.extra and request.sectors is None and request.zone_size is None
+        return _smallest(request, fill, tree) if alone else None
 
-        def enough() -> int | None:
-            return _smallest(request, fill, tree) if alone else None
-
-        fill_volume(volume, device, fill, tree, enough)
+    def _fill(self, volume: Volume, device: Device, fill: Fill, tree: Tree) -> None:
+        fill_volume(volume, device, fill, tree, lambda: self._enough(fill, tree))
 
     def _undoable(self, members: list[Device], stack: ExitStack) -> list[Device]:
         """The devices, with what is overwritten kept in a file where that was asked for."""

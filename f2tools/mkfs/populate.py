@@ -317,11 +317,12 @@ def fill_volume(
         if isinstance(error, OSError) and error.errno != errno.ENOSPC:
             where = f"{error.filename}: " if error.filename else ""
             raise F2fsError(f"{where}{error.strerror or error}") from error
-        raise _too_small(plan, fill, enough()) from None
+        raise too_small(plan, fill, enough()) from None
     write_superblocks(volume, device)
 
 
-def _too_small(plan: VolumePlan, fill: Fill, size: int | None) -> TooSmall:
+def too_small(plan: VolumePlan, fill: Fill, size: int | None) -> TooSmall:
+    """What is said where a source does not fit; `size`: what would do, in bytes."""
     said = f"; it needs {human_size(size)} ({size} bytes), which --size auto finds" if size else ""
     have = human_size(plan.size_bytes)
     return TooSmall(f"{fill.source} does not fit into a volume of {have}{said}")

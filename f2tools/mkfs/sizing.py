@@ -213,6 +213,25 @@ def smallest_size(planned: Callable[[int], VolumePlan], fill: Fill, tree: Tree, 
     return start + high * unit
 
 
+def has_no_room(plan: VolumePlan, fill: Fill, tree: Tree) -> bool:
+    """Whether a tree can't fit in a volume, whatever is done; what --release saves is only known when it is done.
+
+    Files are counted one by one only where their number and sizes alone don't say that there is room.
+    """
+    if fill.compress is not None and fill.compress.release:
+        return False
+    block_size = plan.geometry.block_size
+    if tree.columns is not None:
+        count, blocks = len(tree.columns), int((-(-tree.columns.sizes // block_size)).sum())
+    else:
+        count, blocks = len(tree.entries), sum(-(-entry.size // block_size) for entry in tree.entries)
+    # of each at most: an inode, a node with attributes, a block with its name, the first of each kind of node
+    most = Need(data=blocks + count, nodes=7 * count + blocks // 500)
+    if holds(plan, most, Free()):
+        return False
+    return not holds(plan, Counter(plan.geometry, fill.compress).count(tree.each(), own_names(plan)), Free())
+
+
 def _first(planned: Callable[[int], VolumePlan]) -> VolumePlan:
     """A plan of any size, to know the geometry by."""
     size = 64 << 20
@@ -250,4 +269,4 @@ def holds(plan: VolumePlan, need: Need, free: Free) -> bool:
     return sections <= plan.geometry.section_count
 
 
-__all__ = ["Counter", "Free", "Need", "holds", "own_names", "parse_free", "smallest_size"]
+__all__ = ["Counter", "Free", "Need", "has_no_room", "holds", "own_names", "parse_free", "smallest_size"]

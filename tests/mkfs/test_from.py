@@ -123,6 +123,25 @@ def test_too_small_says_what_is_needed_and_leaves_no_image(directory: Path, tmp_
     assert image.stat().st_size == size
 
 
+@pytest.mark.parametrize("options", ["", "-O quota,extra_attr,project_quota", "--compress lz4", "-O ro"])
+def test_what_is_there_is_not_lost_to_files_that_do_not_fit(options: str, directory: Path, tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    f2mkfs("-q", image, "--size", "auto", "--from", directory, *shlex.split(options))
+    size = image.stat().st_size
+    before = image.read_bytes()
+    more = tmp_path / "more"
+    run("cp", "-a", directory, more)
+    (more / "large").write_bytes(os.urandom(size))
+    for rehearse in (["--dry-run"], []):
+        with pytest.raises(Usage, match=r"does not fit.*needs .* \((\d+) bytes\)"):
+            f2mkfs("-q", "-f", image, "--from", more, *rehearse, *shlex.split(options))
+        assert image.read_bytes() == before
+    with pytest.raises(Usage, match="does not fit"):
+        f2mkfs("-q", "--dry-run", tmp_path / "new", "--size", size, "--from", more, *shlex.split(options))
+    f2mkfs("-q", "-f", image, "--from", directory, *shlex.split(options))  # what just fits is not refused
+    assert image.read_bytes() == before
+
+
 def test_the_same_files_give_the_same_bytes(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, archived = tmp_path / "1", tmp_path / "2", tmp_path / "3"
     f2mkfs("-q", first, "--size", "auto", "--from", directory)
