@@ -439,6 +439,7 @@ def new_image(path: str, size: int) -> Iterator[tuple[ImageFile, Callable[[], No
         except OSError as again:
             raise DeviceError(f"{path}: {again.strerror}") from None
     image = ImageFile(path, fd, 0, True)
+    image.is_nameless = True
 
     def publish() -> None:
         try:

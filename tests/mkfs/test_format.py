@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -152,6 +153,19 @@ def interrupted(path: Path) -> None:
     with new_image(str(path), GIB) as (device, _):
         device.pwrite(0, b"half")
         raise KeyboardInterrupt
+
+
+def test_a_full_disk_is_told_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, data: bytes, offset: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "image"
+    with new_image(str(path), MIB) as (device, _):
+        device.pwrite(0, b"something")
+        monkeypatch.setattr(os, "pwrite", full)
+        with pytest.raises(DeviceError, match=r"No space left on device; it was not made$"):
+            device.pwrite(4096, b"more")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_name_that_was_taken_meanwhile_is_left_alone(tmp_path: Path) -> None:

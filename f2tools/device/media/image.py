@@ -37,6 +37,7 @@ class FileDevice(Device):
         self.size_bytes = size_bytes
         self.read_only = not write
         self.changed = False
+        self.is_nameless = False  # new, and it vanishes unless it gets its name
 
     def pread(self, offset: int, length: int) -> bytes:
         self.check_range(offset, length)
@@ -97,6 +98,8 @@ class FileDevice(Device):
 
     def _state(self) -> str:
         """What a user must know when a write fails."""
+        if self.is_nameless:
+            return "it was not made"
         return "it was changed in part" if self.changed else "nothing of it was changed"
 
 
