@@ -17,7 +17,7 @@ from f2tools.copyout.walk import shown
 from f2tools.forensics.dfxml import document
 from f2tools.forensics.past import InodeVersion
 from f2tools.forensics.states import Line, lines
-from f2tools.forensics.times import iso_times, utc
+from f2tools.forensics.times import is_beyond, iso, iso_times, nearest
 from f2tools.forensics.undelete import Undelete
 from f2tools.process import without_collector
 from f2tools.text import bodyfile_field, csv_line, csv_text, printable
@@ -172,7 +172,7 @@ def _l2tcsv(run: Undelete) -> Iterator[str]:
 
 
 def _l2t_row(line: Line, time_ns: int, kinds: list[str]) -> str | None:
-    when, inode = utc(time_ns), line.inode
+    when, inode = nearest(time_ns), line.inode
     if when is None or inode is None:
         return None
     letters = {_L2T[kind][0] for kind in kinds}
@@ -182,6 +182,8 @@ def _l2t_row(line: Line, time_ns: int, kinds: list[str]) -> str | None:
         "mode": f"{inode.mode & 0o7777:04o}", "gid": inode.gid, "blkaddr": inode.blkaddr,
         "nanoseconds": time_ns % 1_000_000_000,
     }  # fmt: skip
+    if is_beyond(time_ns):
+        extra = {"time": iso(time_ns), **extra}
     fields = (
         f"{when:%m/%d/}{when.year:04d}", f"{when:%H:%M:%S}", "UTC",
         "".join(letter if letter in letters else "." for letter in "MACB"),

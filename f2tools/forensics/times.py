@@ -12,8 +12,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+FIRST_NS, LAST_NS = -(1 << 63), (1 << 63) - 1  # what the index has for all that is earlier, or later
+_BEYOND = {FIRST_NS: "before 1677-09-21T00:12:44Z", LAST_NS: "after 2262-04-11T23:47:16Z"}
+
+
 def utc(time_ns: int) -> datetime | None:
-    """A time of an inode; None beyond what a calendar has."""
+    """A time of an inode; None beyond what the index has."""
+    return None if is_beyond(time_ns) else nearest(time_ns)
+
+
+def is_beyond(time_ns: int) -> bool:
+    """Whether all that is known is that a time is earlier, or later, than the index can say."""
+    return time_ns in _BEYOND
+
+
+def nearest(time_ns: int) -> datetime | None:
+    """The same, for a time beyond the index its first or last one; None beyond what a calendar has."""
     try:
         return datetime.fromtimestamp(time_ns // 1_000_000_000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -23,14 +37,16 @@ def utc(time_ns: int) -> datetime | None:
 def local_time(time_ns: int) -> str:
     """`2024-03-01 12:00:07`, in UTC."""
     found = utc(time_ns)
-    return found.strftime("%Y-%m-%d %H:%M:%S") if found else "beyond the calendar"
+    if found is None:
+        return _BEYOND[time_ns][:-16] if time_ns in _BEYOND else "beyond the calendar"
+    return found.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def iso(time_ns: int) -> str:
     """`2024-03-01T12:00:07.123456789Z`."""
     found = utc(time_ns)
     if found is None:
-        return f"{time_ns} ns"
+        return _BEYOND.get(time_ns, f"{time_ns} ns")
     return f"{found.strftime('%Y-%m-%dT%H:%M:%S')}.{time_ns % 1_000_000_000:09d}Z"
 
 
@@ -39,7 +55,7 @@ def iso_times(times_ns: NDArray[np.int64]) -> list[str]:
     import numpy as np
 
     texts: list[str] = np.datetime_as_string(times_ns.view("M8[ns]"), timezone="UTC").tolist()
-    for at in np.flatnonzero(times_ns == np.iinfo(np.int64).min).tolist():  # numpy's word for no time at all
+    for at in np.flatnonzero((times_ns == FIRST_NS) | (times_ns == LAST_NS)).tolist():
         texts[at] = iso(int(times_ns[at]))
     return texts
 

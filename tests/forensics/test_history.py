@@ -19,6 +19,7 @@ from f2tools.forensics.history import History
 from f2tools.forensics.index import open_index
 from f2tools.forensics.times import iso, iso_times
 from f2tools.forensics.undelete import Undelete
+from tests.f2fs.write.volumes import fresh
 from tests.forensics.history_cases import CASES, image_of
 from tests.forensics.past_of import ROOT, living
 from tests.forensics.score import load
@@ -30,6 +31,19 @@ def test_times_in_bulk_are_written_as_single_ones_are() -> None:
     limit = np.iinfo(np.int64)
     times = [0, 1, -1, 999_999_999, -1_000_000_000, 1_709_294_407_123_456_789, limit.max, limit.min + 1, limit.min]
     assert iso_times(np.array(times, np.int64)) == [iso(time) for time in times]
+
+
+def test_times_that_the_index_can_not_hold_are_not_told_as_others(tmp_path: Path, run_f2tools: Any) -> None:
+    image = fresh(tmp_path)
+    script = "touch -d 1500-01-01T00:00:00 /early", "touch -d 2300-01-01T00:00:00 /late"
+    run_f2tools("edit", image, "-c", script[0], "-c", script[1])
+    said = {"early": "before 1677-09-21T00:12:44Z", "late": "after 2262-04-11T23:47:16Z"}
+    events = map(json.loads, run_f2tools("timeline", image, "--json").stdout.splitlines())
+    assert {e["path"][1:]: e["time"] for e in events if e["event"] == "modified" and e["path"] != "/"} == said
+    rows = run_f2tools("timeline", image, "--format", "l2tcsv").stdout
+    assert [text in rows for text in said.values()] == [True, True]
+    for name, text in said.items():
+        assert text in run_f2tools("history", image, f"/{name}").stdout
 
 
 def test_versions_are_those_that_were_synced() -> None:
