@@ -42,6 +42,7 @@ class Copier:
         self._recursive = recursive
         self._keep = keep
         self._linked: dict[tuple[object, int], int] = {}
+        self._poured: list[Item] = []  # directories of which what is in them goes into the target
         self._others: dict[str, Volume] = {}  # images that are copied from
         self._image = _identity(session.image)
         self._bar = session.edit.bar("copying", 0)
@@ -82,6 +83,10 @@ class Copier:
                     with session.doing(target):
                         parent, name = session.parent(target)
                     self._put(item, parent, name, target.path)
+            if self._keep and there is not None:
+                for item in self._poured:
+                    with session.doing(target):
+                        self._dress(item, there.ino)
 
     def _items(self, source: Inside | Outside, inside: bool) -> list[Item]:
         """What a source names; for a directory written as `directory/.`, what is in it, to go into another one."""
@@ -95,6 +100,7 @@ class Copier:
             contents = source.path.rstrip("/").endswith("/.") or source.path.rstrip("/") == "."
         if not (contents and inside and self._recursive and stat.S_ISDIR(found.mode)):
             return [found]
+        self._poured.append(found)
         return found.children()
 
     def _image_item(self, source: Inside) -> ImageItem:

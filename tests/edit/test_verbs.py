@@ -243,6 +243,26 @@ def test_copying_out_replaces_neither_the_image_nor_what_is_no_file(tmp_path: Pa
     assert image.read_bytes() == before
 
 
+def test_what_is_copied_onto_a_directory_makes_it_the_same(tmp_path: Path) -> None:
+    """As cp -a source/. target does it; without -a the target stays what it is."""
+    image, other, source = fresh(tmp_path), fresh(tmp_path, name="other"), tmp_path / "source"
+    (source / "d").mkdir(parents=True)
+    source.chmod(0o750)
+    os.utime(source, ns=(1, 978307200_123456789))
+    before = tree(image)["."]
+    done("cp", "-r", f"{source}/.", f"{image}:/")
+    assert tree(image)["."]["mode"] == before["mode"]
+    done("cp", "-a", f"{source}/.", f"{image}:/")
+    done("setfattr", "-n", "user.a", "-v", "b", f"{image}:/")
+    done("cp", "-a", f"{image}:/.", f"{other}:/")
+    for one in (image, other):
+        root = tree(one)["."]
+        assert (root["mode"], root["mtime_ns"]) == ("0750", 978307200_123456789)
+        assert root["uid"] == os.geteuid()
+        assert list(root["xattrs"]) == ["user.a"]
+    judges.fsck_clean(other)
+
+
 def test_copying_out_to_the_standard_output(tmp_path: Path) -> None:
     image = fresh(tmp_path)
     content = os.urandom(3_000_001)
