@@ -99,8 +99,8 @@ def check_features(image: Image) -> Iterator[Finding]:
                 yield Finding(problems.SB_FEATURE_CLASH, area="sb", blkaddr=copy, note=note, repair=repair)
     elif sb.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
         with_extra, inodes = _extra_attr_use(image)
-        if inodes and not with_extra:  # Linux 6.1 refuses each of them
-            note = f"flexible_inline_xattr needs extra attributes; none of {inodes} inodes looked at has them"
+        if 2 * with_extra < inodes:  # Linux 6.1 refuses those without
+            note = f"flexible_inline_xattr needs extra attributes; {with_extra} of {inodes} inodes looked at have them"
             repair = SetFeature(F2FS_FEATURE_FLEXIBLE_INLINE_XATTR, False)
             yield Finding(problems.SB_FEATURE_CLASH, area="sb", blkaddr=copy, note=note, repair=repair)
     if sb.feature & F2FS_FEATURE_CASEFOLD and sb.s_encoding not in ENCODINGS.values():
