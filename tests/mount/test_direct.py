@@ -178,6 +178,35 @@ def test_flags_are_listed_changed_and_obeyed(tmp_path: Path) -> None:
     judge(image)
 
 
+def test_a_file_that_is_open_as_it_becomes_immutable_takes_only_what_was_written_before(tmp_path: Path) -> None:
+    """As generic/553 of xfstests has it of copy_file_range(2), and f2fs_file_write_iter() of write(2)."""
+    image = fresh(tmp_path, FEATURES)
+    with direct(image, tmp_path) as mount:
+        file = mount.directory / "file"
+        file.write_bytes(bytes(8192))
+        (mount.directory / "other").write_bytes(b"other" * 1000)
+        fd = os.open(file, os.O_RDWR)
+        source = os.open(mount.directory / "other", os.O_RDONLY)
+        with mmap.mmap(fd, 8192) as mapped:
+            mapped[:6] = b"before"
+            run("chattr", "+i", file)
+            for refused in (
+                lambda: os.pwrite(fd, b"after", 0),
+                lambda: os.copy_file_range(source, fd, 4096, 0, 0),
+                lambda: os.ftruncate(fd, 0),
+                lambda: os.posix_fallocate(fd, 0, 16384),
+            ):
+                with pytest.raises(PermissionError):
+                    refused()
+            mapped.flush()
+        run("chattr", "-i", file)
+        assert os.pwrite(fd, b"after", 4096) == 5
+        os.close(fd)
+        os.close(source)
+        assert file.read_bytes() == b"before".ljust(4096, b"\0") + b"after".ljust(4096, b"\0")
+    judge(image)
+
+
 def test_what_is_only_added_to_takes_the_times_of_now_and_no_others(tmp_path: Path) -> None:
     image = fresh(tmp_path, FEATURES)
     with direct(image, tmp_path) as mount:

@@ -66,6 +66,7 @@ class Answers(Served):
     def __init__(self, files: FileSystem, options: ServeOptions) -> None:
         super().__init__(files, options)
         self.without_capability = NodeCache()  # inodes that have no such attribute
+        self.immutable: set[int] = set()  # inodes that became so here: somebody may have them open for writing
         self.invalidate: Callable[[int], None] = lambda node: None  # the attributes that the kernel has of an inode
 
     # -- attributes -------------------------------------------------------------------------------------------------
@@ -137,4 +138,7 @@ class Answers(Served):
 
     def forgotten(self, node: int, times: int) -> None:
         super().forgotten(node, times)
-        self.without_capability.discard(self.ino_of(node))
+        ino = self.ino_of(node)
+        self.without_capability.discard(ino)
+        if ino not in self._known:
+            self.immutable.discard(ino)

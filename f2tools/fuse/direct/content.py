@@ -13,6 +13,7 @@ from f2tools.fuse.direct.protocol import (
     FSYNC_IN,
     FUSE_FSYNC_FDATASYNC,
     FUSE_OPEN_KILL_SUIDGID,
+    FUSE_WRITE_CACHE,
     FUSE_WRITE_KILL_SUIDGID,
     LSEEK_IN,
     LSEEK_OUT,
@@ -59,6 +60,8 @@ class Content(Answers):
         data = bytes(asked.body[WRITE_IN.size :])
         if len(data) != size:
             refuse(errno.EINVAL)
+        if ino in self.immutable and not how & FUSE_WRITE_CACHE:  # what is in a cache was written before
+            refuse(errno.EPERM)
         cached = self.writeback_cache
         written = self.files.write(ino, offset, data, stamp=not cached)
         while cached and written < size:  # for its page cache the kernel takes errors, not partial writes
@@ -101,6 +104,8 @@ class Content(Answers):
         source, offset, _, target, to, length, flags = COPY_FILE_RANGE_IN.unpack_from(asked.body)
         if flags:
             refuse(errno.EINVAL)
+        if target & NUMBER in self.immutable:
+            refuse(errno.EPERM)
         copied, wanted = 0, min(length, COPIED_BYTES)
         try:
             while copied < wanted:

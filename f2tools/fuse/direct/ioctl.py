@@ -23,6 +23,7 @@ FSXATTR = struct.Struct("=IIIII8x")  # fsx_xflags, fsx_extsize, fsx_nextents, fs
 FSTRIM_RANGE = struct.Struct("=QQQ")  # start, len, minlen, in bytes
 FSVERITY_DIGEST = struct.Struct("=HH")  # digest_algorithm, digest_size, and the digest
 
+FS_IMMUTABLE_FL = 0x10
 XFLAGS = {  # FS_XFLAG_* by the FS_*_FL that says the same
     0x10: 0x8, 0x20: 0x10, 0x8: 0x20, 0x80: 0x40, 0x40: 0x80, 0x20000000: 0x200,
 }  # fmt: skip
@@ -65,6 +66,7 @@ class Ioctl(Answers):
         changed = False
         if self.files.flags(ino) != flags:
             self.files.set_flags(ino, flags)
+            (self.immutable.add if flags & FS_IMMUTABLE_FL else self.immutable.discard)(ino)
             changed = True
         if project is not None and self.files.project(ino) != project:
             self.files.set_project(ino, project)
