@@ -68,8 +68,8 @@ EXPLAINED = {
         " pyfuse3 can't",
     ),
     "generic/424": "asks statx(2) for the flags of a file, which the kernel's FUSE takes from no server",
-    "pyfuse3 generic/553": "pyfuse3 does not say whether a write comes out of a cache, and so was allowed before the file"
-    " became immutable",
+    "pyfuse3 generic/553": "pyfuse3 does not say whether a write comes out of a cache, and so was allowed before the"
+    " file became immutable",
     "generic/530": "a program of its own shuts the volume down, by an ioctl; a server is killed for that",
     "pyfuse3 generic/451": "libfuse lets the kernel do O_DIRECT without waiting, which leaves old pages where a file is"
     " read at the same time",
