@@ -624,7 +624,7 @@ INODE_NSEC = _problem(
 )  # fmt: skip
 INODE_TIME = _problem(
     "I022", "inode-time", WARNING, "a time is beyond all reason",
-    "Before 1901 or after 2514.",
+    "Before the year 1 or after 9999: a kernel takes such times, but none has a meaning.",
     "set to another time of the inode",
     plans=(SetField,),
 )  # fmt: skip

@@ -15,8 +15,8 @@
 #define XATTR_HEADER 6 /* words */
 #define MOST_ID 0xFFFFFFFEu
 #define NSEC 1000000000u
-#define EARLIEST (-((int64_t)1 << 31))
-#define LATEST (((int64_t)1 << 34) - 1)
+#define EARLIEST (-INT64_C(62135596800)) /* the beginning of the year 1 */
+#define LATEST INT64_C(253402300799) /* the end of the year 9999 */
 #define NIDS 5
 #define NEW_ADDR 0xFFFFFFFFu
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from f2tools.fsck.facts import owners
 from f2tools.fsck.findings import Severity
-from tests.fsck.craft import bad, examine, said
+from tests.fsck.craft import Patient, bad, examine, said
 from tests.images import CASES, CRASH, HISTORY, reference
 from tests.judges import fsck, mkfs
 
@@ -48,6 +49,16 @@ def test_a_fresh_volume_of_mkfs_f2fs_is_silent(tmp_path: Path, features: str) ->
     mkfs(image, *options, size=128 << 20)
     assert fsck(image).rc == 0
     report = examine(image)
+    assert not bad(report), said(report)
+
+
+@pytest.mark.parametrize("year", [1, 1500, 1601, 9999])
+def test_a_time_that_a_program_can_set_is_no_damage(year: int, tmp_path: Path) -> None:
+    """A FAT archive of the future, a zero of Windows (1601), a photo that was dated by hand."""
+    p = Patient("base", tmp_path)
+    p.inode("/medium/one", i_mtime=int(datetime(year, 1, 1, tzinfo=UTC).timestamp()))
+    p.close()
+    report = examine(p.path)
     assert not bad(report), said(report)
 
 

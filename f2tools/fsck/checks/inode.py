@@ -58,7 +58,7 @@ from f2tools.fsck.plans import (
 )
 from f2tools.volumes import MOST_ID
 
-EARLIEST, LATEST = -(1 << 31), (1 << 34) - 1  # 1901 and 2514
+EARLIEST, LATEST = -62135596800, 253402300799  # seconds: the years 1 to 9999, which `touch` and archives can set
 NSEC = 1_000_000_000
 SAID_LEVELS = ("i_atime", "i_ctime", "i_mtime")
 
