@@ -54,8 +54,6 @@ LEFT_OUT = {
     "generic/650": "switches processors of the machine off",
     **{f"f2fs/{number}": reason for number, reason in KERNEL_ONLY.items()},
 }
-CAP_SYS_RESOURCE = 24
-LIFTS_LIMITS = {"generic/394"}  # as its last step, which takes that capability
 # Tests that fail for what the kernel's FUSE does, whatever serves it; with `pyfuse3 `, for what that lacks.
 EXPLAINED = {
     "generic/020": "asks for 1,000 attributes of a file; F2FS has one block for them",
@@ -107,8 +105,6 @@ def one(name: str, server: str, work: Path) -> tuple[str, list[Found]]:
     """How a test ended, in words, and what is not explained by itself."""
     if name in LEFT_OUT:
         return f"not run: {LEFT_OUT[name]}", []
-    if name in LIFTS_LIMITS and not _has(CAP_SYS_RESOURCE):
-        return "not run: lifts a limit again, which nobody may on this machine (CAP_SYS_RESOURCE)", []
     work.mkdir()
     try:
         ended = _run(name, server, work)
@@ -150,11 +146,6 @@ def _run(name: str, server: str, work: Path) -> str | None:
             process.wait()
             return None
     return (work / "printed").read_text(errors="replace")
-
-
-def _has(capability: int) -> bool:
-    found = re.search(r"^CapEff:\t([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
-    return found is not None and bool(int(found[1], 16) >> capability & 1)
 
 
 def _seconds(name: str) -> int:
