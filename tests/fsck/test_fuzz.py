@@ -74,6 +74,8 @@ def test_what_random_damage_left_is_saved(name: str, tmp_path: Path) -> None:
         ("sections", 1_004_714),  # both packs and the newer copy of a NAT block: nodes that no name leads to
         ("checksums", 1_012_207),
         ("checksums", 1_031_084),
+        ("plain", 1_018_933),  # an inode without a NAT entry lost its name to the only file that had one too few
+        ("compress-lz4", 1_021_315),  # as many KiB written as there can be: one more was too much
         ("casefold", 1_048_585),  # both packs and a NAT entry that the other copy has
         ("sections", 1_000_712),  # the journals and a NAT entry that the other copy has, with an older address
         ("sections", 1_059_991),  # the journals, in a pack that is valid otherwise: the SIT is behind the log

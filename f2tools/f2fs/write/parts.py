@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from f2tools.device import Device
 from f2tools.f2fs.layout.constants import (
     CURSEG_HOT_NODE,
+    U64_MAX,
 )
 from f2tools.f2fs.layout.summary import ExtraInfo, SummaryBlock
 from f2tools.f2fs.volume.checkpoint import Which, choose_pack
@@ -151,7 +152,7 @@ class Parts(StopsAtErrors, Volume):
 
     def _extra_info(self) -> bytes:
         written = self._written_kib + self.segments.written_blocks * self.geo.block_size // 1024
-        return ExtraInfo.at(self.geo.sum_block_size)(kbytes_written=written).build()
+        return ExtraInfo.at(self.geo.sum_block_size)(kbytes_written=min(written, U64_MAX)).build()
 
 
 def fail(number: int, name: bytes | None = None) -> NoReturn:

@@ -57,6 +57,16 @@ def dentry_type(work: Work, finding: Finding, plan: SetType) -> bool:
     return work.edit_area(plan, change)
 
 
+def own_target(work: Work, finding: Finding, plan: SetTarget) -> bool:
+    """Let an entry lead to the inode whose name it is, unless the one that it names is lost, and says the same."""
+    ino = int(finding.found or 0)
+    lost = work.leaks.node(ino) or next(work.leaks.old_nodes(ino), None)
+    if lost is not None and work.scan.row_of(ino) < 0 and work.wanted(ino, lost) and work.adopt(ino):
+        work.note(finding, f"nid {ino} found by its footer")
+        return True
+    return dentry_target(work, finding, plan)
+
+
 def dentry_target(work: Work, finding: Finding, plan: SetDotTarget | SetTarget) -> bool:
     """Let an entry lead where it must."""
     kind = plan.type if isinstance(plan, SetTarget) else F2FS_FT_DIR

@@ -55,7 +55,7 @@ _serve(plans.CutChain, end_chain=find.cut_chain)
 _serve(plans.Reseal, unseal=correct.restore_byte, count=correct.reseal)
 _serve(plans.SetFieldEarly, early=correct.set_inode_field)
 _serve(plans.SetKind, early=correct.inode_mode)
-_serve(plans.SetTarget, early=dentries.dentry_target)
+_serve(plans.SetTarget, early=dentries.own_target)
 
 _serve(plans.CopySuperblock, find=superblock.copy_superblock)
 _serve(plans.SetFeature, find=superblock.set_feature)
