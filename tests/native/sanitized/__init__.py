@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -22,19 +23,22 @@ HARMLESS = (
 
 
 def build() -> Path:
-    """The core, built with the sanitizers where a source is newer."""
+    """The core, built with the sanitizers where a source is newer; one process builds it, and others wait."""
     native = ROOT / "f2tools" / "native"
     built = WORK / "lib" / "f2tools" / "native" / "_core.abi3.so"
     newest = max(path.stat().st_mtime for pattern in ("*.c", "*.h") for path in native.glob(pattern))
-    if not built.exists() or built.stat().st_mtime < newest:
-        python = [sys.executable, "-W", "ignore", "-c", "from setuptools import setup; setup()"]
-        subprocess.run(
-            [*python, "-q", "build_ext", "--force", "--build-lib", WORK / "lib", "--build-temp", WORK / "temp"],
-            cwd=ROOT,
-            env=os.environ | {"CFLAGS": FLAGS},
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+    WORK.mkdir(parents=True, exist_ok=True)
+    with (WORK / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not built.exists() or built.stat().st_mtime < newest:
+            python = [sys.executable, "-W", "ignore", "-c", "from setuptools import setup; setup()"]
+            subprocess.run(
+                [*python, "-q", "build_ext", "--force", "--build-lib", WORK / "lib", "--build-temp", WORK / "temp"],
+                cwd=ROOT,
+                env=os.environ | {"CFLAGS": FLAGS},
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
     return built
 
 
