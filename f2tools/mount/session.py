@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from f2tools.device import Device, open_device
@@ -169,13 +170,15 @@ def _open_overlay(request: MountRequest, path: str) -> Device:
 
 
 def _state_of(below: Device) -> bytes:
-    """The heads of both checkpoint packs, of which every change to a volume writes one anew; nothing of no volume."""
-    try:
+    """The heads of both checkpoint packs, of which every change to a volume writes one anew; nothing of no volume, nor
+    of a pack that can't be read."""
+    heads: list[bytes] = []
+    with suppress(F2fsError):
         geo = Volume(below).geo
-    except F2fsError:
-        return b""
-    packs = (geo.cp_blkaddr, geo.cp_blkaddr + geo.blocks_per_seg)
-    return b"".join(below.pread(pack * geo.block_size, geo.block_size) for pack in packs)
+        for pack in (geo.cp_blkaddr, geo.cp_blkaddr + geo.blocks_per_seg):
+            with suppress(DeviceError):
+                heads.append(below.pread(pack * geo.block_size, geo.block_size))
+    return b"".join(heads)
 
 
 def _first_file(device: Device) -> FileDevice | None:

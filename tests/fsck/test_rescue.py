@@ -67,6 +67,16 @@ def test_whole_areas_are_lost(areas: tuple[str, ...], tmp_path: Path) -> None:
     judges.fsck_clean(rescue("base", areas, tmp_path))
 
 
+@pytest.mark.parametrize("words", [(), ("--rescue",)])
+def test_where_only_a_superblock_is_left_nothing_is_written(words: tuple[str, ...], tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    lose(image, ("cp", "sit", "nat", "ssa", "main"))
+    before = image.read_bytes()
+    done = f2("fsck", "-y", *words, image)
+    assert (done.code, "not repaired" in done.err) == (4, True), done.err
+    assert image.read_bytes() == before
+
+
 @pytest.mark.peer
 def test_what_only_the_journals_of_a_checkpoint_had_is_not_older_afterwards(tmp_path: Path) -> None:
     """The NAT has the root as it was before the last checkpoints, without the newest names and with deleted ones."""

@@ -29,6 +29,7 @@ from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.constants import F2FS_APPEND_FL, F2FS_IMMUTABLE_FL, F2FS_PROJINHERIT_FL
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.fuse.needed import what_is_missing
+from f2tools.mount import session as mount_session
 from f2tools.mount.options import MountOptions, parse_options
 from tests.f2fs.write.volumes import FULL, fresh, judge, reading, writable
 from tests.judges import missing_judge
@@ -597,6 +598,24 @@ def test_an_overlay_of_another_state_of_the_image_is_refused_at_once(tmp_path: P
         assert (done.returncode, why in done.stderr) == (8, True), done
     assert time.monotonic() - began < 20  # an overlay in use would be waited for
     assert overlay.read_bytes() == kept
+
+
+def test_the_state_of_an_image_is_that_of_its_packs_that_can_be_read(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with reading(image) as volume:
+        size, first = volume.geo.block_size, volume.geo.cp_blkaddr
+        second = first + volume.geo.blocks_per_seg
+
+    class Fails(Wrapper):
+        def pread_into(self, offset: int, buffer: Any) -> None:
+            if offset <= second * size < offset + len(memoryview(buffer).cast("B")):
+                raise DeviceError("unreadable")
+            self.base.pread_into(offset, buffer)
+
+    with open_device(image) as device:
+        head = device.pread(first * size, size)
+        assert mount_session._state_of(device) == head + device.pread(second * size, size)
+        assert mount_session._state_of(Fails(device)) == head
 
 
 def test_a_mounted_image_is_locked_and_then_complete(tmp_path: Path) -> None:

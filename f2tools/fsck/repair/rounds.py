@@ -209,7 +209,8 @@ class Repairer:
         if image.super_patches:
             self.done.append("S001 superblock put together from what is left of it")
         self.guesses.pack_derived = image.pack_derived
-        self.guesses.journals_lost = bool(image.pack_patches) or image.summaries.journals_lost
+        if image.pack is not None:
+            self.guesses.journals_lost = bool(image.pack_patches) or image.summaries.journals_lost
         if image.pack_patches:
             self.done.append("C002 checkpoint put together from what is left of it")
 
