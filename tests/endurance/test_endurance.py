@@ -194,24 +194,33 @@ def test_a_command_does_not_answer_for_the_memory_of_another(tmp_path: Path, mon
     assert not images._look(image, tmp_path, 0, (("info", "{image}"), ("dump", "info", "{image}")))
 
 
-def test_garbage_from_before_hides_no_memory_of_a_command() -> None:
-    class Knot:
-        def __init__(self) -> None:
-            self.itself, self.held = self, b"x" * (1 << 20)
+class _Knot:
+    """Garbage, once nobody has it, that only a collection frees."""
 
+    def __init__(self) -> None:
+        self.itself, self.held = self, b"x" * (1 << 20)
+
+
+def test_what_a_process_does_not_use_hides_no_memory_of_a_command() -> None:
     def task() -> list[str]:
         gc.enable()
         gc.collect()
         taken = b"x" * (100 << 20)
         return [str(grown_bytes() - len(taken))]
 
+    once = bytearray(30 << 20)
+    del once  # from now on the allocator keeps what is smaller to itself
+    many = [b"x" * (1 << 20) for _ in range(200)]
+    last = b"x" * (1 << 20)  # so that those before it are free, and not given back
+    del many
     gc.disable()
     try:
         for _ in range(60):
-            Knot()
+            _Knot()
         (more,) = in_child(task)
     finally:
         gc.enable()
+    assert last
     assert int(more) > -(10 << 20)
 
 

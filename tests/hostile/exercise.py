@@ -6,6 +6,7 @@ holds.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import gc
 import io
@@ -155,10 +156,13 @@ def measure_from_here() -> None:
 def in_child(task: Callable[[], list[str]]) -> list[str]:
     """Run a task in a forked process, so that its memory is measured alone; its lines come back."""
     reader, writer = os.pipe()
+    # What the process has and does not use would hide as much of what the task takes: free memory is given back here,
+    # and what is garbage stays.
+    ctypes.CDLL(None).malloc_trim(0)
     pid = os.fork()
     if not pid:
         os.close(reader)
-        gc.freeze()  # what is garbage already stays: freed within the task it would hide as much of what the task takes
+        gc.freeze()
         measure_from_here()
         lines = ["died"]
         try:
