@@ -23,20 +23,20 @@ COMMIT = "69cd20bd0498f8d112623be88ce855c063091f19"
 SHA256 = "a77a9e707fb9f1b714f45af456e8398cd4a99090b875bbd3d26962e21ed2d39e"  # of what `git archive` makes of it
 PLACE = ROOT / ".cache" / "xfstests"
 # these end so: what the environment names may say things anew
-HOOKED = "common/rc", "common/dmflakey"
+HOOKED = "common/rc", "common/dmflakey", "common/attr", "common/casefold", "common/log"
 HOOK = '\n[ -z "$XFSTESTS_MORE" ] || . "$XFSTESTS_MORE"\n/bin/true\n'
 
 
 def built() -> Path:
     """Where the suite lies, ready to run."""
-    stamp = PLACE / ".built"
-    if _read(stamp) != COMMIT:
+    stamp, wanted = PLACE / ".built", f"{COMMIT} {' '.join(HOOKED)}"
+    if _read(stamp) != wanted:
         PLACE.parent.mkdir(exist_ok=True)
         with PLACE.with_name("xfstests.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if _read(stamp) != COMMIT:
+            if _read(stamp) != wanted:
                 _build()
-                stamp.write_text(COMMIT)
+                stamp.write_text(wanted)
     return PLACE
 
 

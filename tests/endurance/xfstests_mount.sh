@@ -1,5 +1,5 @@
 # What xfstests can't know of a volume that is mounted by FUSE: it can be made anew, at any size, be checked, and lose its
-# power.  common/rc and common/dmflakey read this at their ends.
+# power; and that what the suite knows of F2FS holds for it.  Files of common/ read this at their ends (HOOKED in suite.py).
 
 _fs_type() { _df_device "$1" | $AWK_PROG '{ sub(/^fuse\.f2tools$/, "fuse", $2); print $2 }'; }
 
@@ -67,7 +67,7 @@ _require_scratch_shutdown() { :; }
 _require_scratch_shutdown_and_syncfs() { _notrun "a server that was killed does not answer syncfs"; }
 
 _scratch_shutdown() {
-    [ "$1" != -f ] || _sync_fs "$SCRATCH_MNT"
+    case " $* " in *" -f "*) _sync_fs "$SCRATCH_MNT" ;; esac
     _lose_power
 }
 
@@ -84,4 +84,61 @@ _load_flakey_table() {
         "$FLAKEY_DROP_WRITES") _lose_power ;;
         "$FLAKEY_ERROR_WRITES") _notrun "needs dm-flakey below a block device" ;;
     esac
+}
+
+# What some tests ask of a block device can be asked of an image; not to be suspended, swapped to, mounted twice or made
+# read-only.
+_require_local_device() { case $seq in 076 | 388) ;; *) _notrun "require $1 to be local device" ;; esac; }
+
+_require_block_device() {
+    case $seq in 067 | 299 | 300 | 418 | 627) ;; *) _notrun "require $1 to be valid block disk" ;; esac
+}
+
+blockdev() {
+    case $1 in
+        --getsz) echo $(($(stat -c %s "$2") / 512)) ;;
+        --getsize64) stat -c %s "$2" ;;
+        *) command blockdev "$@" ;;
+    esac
+}
+
+# -- what holds for F2FS, by whatever it is mounted -------------------------------------------------------------------
+
+_require_names_are_bytes() { :; }
+
+_filesystem_timestamp_range() { echo "$((1 << 63)) $(((1 << 63) - 1))"; }
+
+_acl_get_max() { echo 511; } # F2FS has room for 532; the kernel's FUSE has one for a page of them
+
+_label_get_max() { echo 255; }
+
+_has_casefold_kernel_support() { case $OPTIONS in *server=pyfuse3*) false ;; esac; } # it has no ioctls
+
+_scratch_mkfs_casefold() { _scratch_mkfs -C utf8; }
+
+_scratch_mkfs_casefold_strict() { _scratch_mkfs -C utf8:strict; }
+
+_scratch_mount_casefold() { _scratch_mount; }
+
+_scratch_mount_casefold_strict() { _scratch_mount; }
+
+# A test of casefolding wants to read in the kernel's log how F2FS was mounted.
+[ "$seq" != 556 ] || _check_dmesg_for() { :; }
+
+_require_logstate() { :; }
+
+_print_logstate() {
+    if dump.f2fs "$SCRATCH_DEV" | tee -a "$seqres.full" | grep -q unmount; then
+        echo "clean log"
+    else
+        echo "dirty log"
+    fi
+}
+
+_get_log_configs() {
+    local more
+    for more in default_permissions background_gc=off discard active_logs=2 active_logs=4 fsync_mode=strict writeback_cache \
+        active_logs=2,discard fsync_mode=strict,background_gc=off writeback_cache,active_logs=4; do
+        echo "$seq $OPTIONS,$more"
+    done
 }
