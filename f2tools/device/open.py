@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 from f2tools.device.base import Device, Wrapper
 from f2tools.device.media.image import FileDevice, create_image, kind_of, open_source
 from f2tools.device.media.remote import exists, is_url
-from f2tools.errors import Unsupported, Usage
+from f2tools.errors import Usage
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from f2tools.device.containers.only_read import OnlyRead
 
 SPARSE_MAGIC = b"\x3a\xff\x26\xed"
 ZST_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -104,6 +106,21 @@ def open_for_change(
         raise
 
 
+def only_read(path: str | Path) -> OnlyRead | None:
+    """Why nothing is written to what a path names, where that lies in its kind; DeviceError where it can't be read."""
+    name, _ = file_and_part(path)
+    if kind_of(name) == stat.S_IFBLK:
+        return None
+    from f2tools.device.containers.only_read import OnlyRead
+
+    try:
+        with open_source(name, write=is_url(name)) as image:
+            _open_other(name, image, write=True)
+    except OnlyRead as refused:
+        return refused
+    return None
+
+
 def files_below(device: Device) -> list[FileDevice]:
     """The files and block devices that changes go to; none of an overlay, which leaves them as they are."""
     from f2tools.device.changes.overlay import Overlay
@@ -171,18 +188,18 @@ def _open_layer(image: Device) -> Device | None:
 
 def _open_other(name: str, image: Device, write: bool) -> Device | None:
     """What is in an image that isn't raw, or is only the first piece of one; None for a raw one."""
-    from f2tools.device.containers.split import open_split, pieces_of, refuse_writing
+    from f2tools.device.containers.split import joined_by, open_split, pieces_of
 
     head = image.pread(0, min(HEAD, image.size_bytes))
     if head.startswith(SPARSE_MAGIC):
         if write:
-            raise Unsupported(f"{name}: an Android sparse image can't be changed in place; convert it first")
+            raise _refused(name, "an Android sparse image")
         from f2tools.device.containers.sparse import open_sparse
 
         return open_sparse(name)
     if head.startswith(ZST_MAGIC) and not is_url(name):
         if write:
-            refuse_writing(name, "an image packed with zstd")
+            raise _refused(name, "an image packed with zstd")
         from f2tools.device.containers.zst import open_zst
 
         return open_zst(name)
@@ -193,23 +210,31 @@ def _open_other(name: str, image: Device, write: bool) -> Device | None:
 
         if head.startswith(MAGIC):
             if write:
-                refuse_writing(name, "a qcow2 image")
+                raise _refused(name, "a qcow2 image")
             return open_qcow2(name, lambda below: open_device(below, whole=True))
         if is_aff4(image, head):
             if write:
-                refuse_writing(name, "an AFF4 image")
+                raise _refused(name, "an AFF4 image")
             return open_aff4(name)
         kind = kind_of_container(head)
         if kind is not None:
             if write:
-                refuse_writing(name, kind.name)
+                raise _refused(name, kind.name)
             return open_container(name, kind)
     pieces = [] if is_url(name) else pieces_of(name)
     if not pieces:
         return None
     if write:
-        refuse_writing(name, f"an image in {len(pieces)} pieces")
+        from f2tools.device.containers.only_read import OnlyRead
+
+        raise OnlyRead(name, f"an image in {len(pieces)} pieces", joined_by(pieces))
     return open_split(pieces)
+
+
+def _refused(name: str, what: str) -> OnlyRead:
+    from f2tools.device.containers.only_read import only_read
+
+    return only_read(name, what)
 
 
 def _check_distinct(paths: Sequence[str | Path]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from f2tools.device.advice import COPY_FAILING, steps
 from f2tools.device.media.remote import without_credentials
-from f2tools.device.open import open_device
+from f2tools.device.open import only_read, open_device
 from f2tools.errors import NotF2fs
 from f2tools.f2fs.layout.constants import CP_ERROR_FLAG, CP_FSCK_FLAG
 from f2tools.f2fs.volume.recovery import fsynced_files
@@ -22,6 +22,7 @@ from f2tools.options import human_size, said_of_waiting
 from f2tools.text import command_line
 
 if TYPE_CHECKING:
+    from f2tools.device.containers.only_read import OnlyRead
     from f2tools.f2fs.volume.volume import Volume
     from f2tools.fsck.check import CheckReport
 
@@ -67,7 +68,7 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
         opened.close()
     found.healthy = report.sound
     found.health = _health(report)
-    found.steps = _steps(found, waiting)
+    found.steps = _steps(found, waiting, next(filter(None, map(only_read, (image, *devices))), None))
     if report.counts["H001"]:
         copies = command_line(*COPY_FAILING, found.image, "COPY", "COPY.map")
         found.steps = [
@@ -124,12 +125,17 @@ def _health(report: CheckReport) -> list[str]:
     return lines
 
 
-def _steps(found: Diagnosis, waiting: int) -> list[tuple[str, str]]:
+def _steps(found: Diagnosis, waiting: int, refused: OnlyRead | None) -> list[tuple[str, str]]:
     image = found.image
     undo = f"{os.path.basename(image.rstrip('/'))}.undo"
     if not found.healthy:
+        salvage = (command_line("f2tools", "fsck", "--salvage", "DIR", image), "copies out what can be read")
+        if refused is not None:
+            copy = [(refused.command, "makes a raw copy, which can be repaired")] if refused.command else []
+            doctor = command_line("f2tools", "doctor", "COPY")
+            return [salvage, *copy, (doctor, f"says what to do with a raw copy; {refused.what} is not written to")]
         return [
-            (command_line("f2tools", "fsck", "--salvage", "DIR", image), "copies out what can be read"),
+            salvage,
             (command_line("f2tools", "fsck", "-y", "--undo", undo, image), "repairs, and keeps what it overwrites"),
             (command_line("f2tools", "undo", undo, image), "takes the repair back"),
         ]

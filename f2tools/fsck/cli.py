@@ -16,6 +16,7 @@ import click
 from f2tools.copyout.keep import NOTHING, Keep, keep_options
 from f2tools.device import open_device
 from f2tools.device.media.mounted import mounted_by_the_kernel
+from f2tools.device.open import only_read
 from f2tools.errors import F2fsError, NotF2fs, Usage
 from f2tools.options import (
     FINDINGS_LEFT,
@@ -187,7 +188,7 @@ def fsck(
     report, geo, other = _checked(image, devices, memory, data, code_filter(only, skip), rescue)
     _say_findings(image, report, geo, as_json, verbose, last=not (repairing or rescue))
     if not (as_json or report.sound or repairing or rescue):
-        _say_next_step(image, other, fails=bool(report.counts["H001"]))
+        _say_next_step(image, devices, other, fails=bool(report.counts["H001"]))
     if (report.sound and geo is not None) or not (repairing or rescue):
         ctx.exit(FINE if report.sound else FINDINGS_LEFT)
     way = Way(
@@ -418,7 +419,7 @@ def _say_json(record: str, fields: dict[str, Any]) -> None:
     click.echo(json.dumps({"record": record, **fields}, default=str))
 
 
-def _say_next_step(path: str, other: str, *, fails: bool) -> None:
+def _say_next_step(path: str, devices: tuple[str, ...], other: str, *, fails: bool) -> None:
     """What to do about damage, in the order in which nothing is lost by it.
 
     `other`: what was made over the volume; `fails`: some of it can't be read, and may be on another try.
@@ -436,10 +437,16 @@ def _say_next_step(path: str, other: str, *, fails: bool) -> None:
             " nothing takes that back"
         )
         return
+    salvaged = f"next: {_command('fsck', '--salvage', 'DIR', path)} copies out what can be read"
+    refused = next(filter(None, map(only_read, (path, *devices))), None)
+    if refused is not None:
+        made = f"`{refused.command}` makes a raw copy" if refused.command else "make a raw copy of it"
+        click.echo(f"{salvaged}; {refused.what} is not written to: to repair, {made}, then {_command('fsck', 'COPY')}")
+        return
     undo = _undo_name(path)
     click.echo(
-        f"next: {_command('fsck', '--salvage', 'DIR', path)} copies out what can be read; then"
-        f" {_command('fsck', '-y', '--undo', undo, path)} repairs, and {_command('undo', undo, path)} takes that back"
+        f"{salvaged}; then {_command('fsck', '-y', '--undo', undo, path)} repairs, and {_command('undo', undo, path)}"
+        " takes that back"
     )
 
 

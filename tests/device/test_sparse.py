@@ -124,7 +124,7 @@ def test_it_is_never_written_to(tmp_path: Path) -> None:
                 change(0, 4096)
         with pytest.raises(DeviceError, match="can't be changed in place"):
             image.pwrite(0, b"x")
-    with pytest.raises(Unsupported, match="convert it first"):
+    with pytest.raises(Unsupported, match="make a raw copy: `simg2img "):
         open_device(path, write=True)
     assert path.read_bytes() == before
 

@@ -52,6 +52,9 @@ KERNEL_ONLY = {
 }
 # Tests that are not run at all, each with its reason.
 LEFT_OUT = {
+    **dict.fromkeys(
+        ("generic/597", "generic/598"), "changes settings of the whole machine (fs.protected_symlinks and others)"
+    ),
     "generic/460": "changes settings of the whole machine (vm.dirty_ratio)",
     "generic/622": "changes settings of the whole machine (vm.dirty_expire_centisecs)",
     "generic/650": "switches processors of the machine off",

@@ -12,7 +12,8 @@ from f2tools.device.base import Device
 from f2tools.device.buffers import Data, byte_view
 from f2tools.device.containers.beside import beside
 from f2tools.device.media.image import ImageFile, open_image
-from f2tools.errors import DeviceError, Unsupported
+from f2tools.errors import DeviceError
+from f2tools.text import command_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +38,14 @@ def pieces_of(path: str | Path) -> list[str]:
             raise DeviceError(f"{stem}{expected:0{width}}: this piece of the image is missing")
     first = f"{stem}{number:0{width}}"
     return [first, *(beside(first, os.path.basename(f"{stem}{other:0{width}}")) for other in found[1:])]
+
+
+def joined_by(pieces: Sequence[str]) -> str:
+    """A command that makes one file, COPY, of the pieces."""
+    match = _FIRST.fullmatch(pieces[0])
+    assert match is not None
+    width = len(match[2])
+    return f"cat {command_line(pieces[0][:-width])}{'[0-9]' * width} > COPY"
 
 
 class SplitImage(Device):
@@ -103,8 +112,3 @@ def open_split(pieces: Sequence[str]) -> SplitImage:
         for piece in opened:
             piece.close()
         raise
-
-
-def refuse_writing(name: str, what: str) -> None:
-    """Unsupported: nothing is written into an image of this kind."""
-    raise Unsupported(f"{name}: {what} is only read; to change what is in it, convert it to a raw image first")

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from f2tools.device.base import Device
 from f2tools.device.buffers import Data, byte_view
-from f2tools.errors import DeviceError, Gone, Unsupported, Usage
+from f2tools.device.containers.only_read import OnlyRead
+from f2tools.errors import DeviceError, Gone, Usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -373,5 +374,5 @@ def _passing_errors() -> tuple[type[BaseException], ...]:
 
 
 def refuse_writing(url: str) -> None:
-    """Unsupported: what a URL names is only read."""
-    raise Unsupported(f"{without_credentials(url)}: a URL is only read; copy the image, and change the copy")
+    """OnlyRead: nothing is written to what a URL names."""
+    raise OnlyRead(without_credentials(url), "a URL")
