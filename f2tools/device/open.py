@@ -12,14 +12,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from f2tools.device.base import Device, Wrapper
+from f2tools.device.containers.only_read import OnlyRead, refused
 from f2tools.device.media.image import FileDevice, create_image, kind_of, open_source
 from f2tools.device.media.remote import exists, is_url
 from f2tools.errors import Usage
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from f2tools.device.containers.only_read import OnlyRead
 
 SPARSE_MAGIC = b"\x3a\xff\x26\xed"
 ZST_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -111,13 +110,11 @@ def only_read(path: str | Path) -> OnlyRead | None:
     name, _ = file_and_part(path)
     if kind_of(name) == stat.S_IFBLK:
         return None
-    from f2tools.device.containers.only_read import OnlyRead
-
     try:
         with open_source(name, write=is_url(name)) as image:
             _open_other(name, image, write=True)
-    except OnlyRead as refused:
-        return refused
+    except OnlyRead as why:
+        return why
     return None
 
 
@@ -193,13 +190,13 @@ def _open_other(name: str, image: Device, write: bool) -> Device | None:
     head = image.pread(0, min(HEAD, image.size_bytes))
     if head.startswith(SPARSE_MAGIC):
         if write:
-            raise _refused(name, "an Android sparse image")
+            raise refused(name, "an Android sparse image")
         from f2tools.device.containers.sparse import open_sparse
 
         return open_sparse(name)
     if head.startswith(ZST_MAGIC) and not is_url(name):
         if write:
-            raise _refused(name, "an image packed with zstd")
+            raise refused(name, "an image packed with zstd")
         from f2tools.device.containers.zst import open_zst
 
         return open_zst(name)
@@ -210,31 +207,23 @@ def _open_other(name: str, image: Device, write: bool) -> Device | None:
 
         if head.startswith(MAGIC):
             if write:
-                raise _refused(name, "a qcow2 image")
+                raise refused(name, "a qcow2 image")
             return open_qcow2(name, lambda below: open_device(below, whole=True))
         if is_aff4(image, head):
             if write:
-                raise _refused(name, "an AFF4 image")
+                raise refused(name, "an AFF4 image")
             return open_aff4(name)
         kind = kind_of_container(head)
         if kind is not None:
             if write:
-                raise _refused(name, kind.name)
+                raise refused(name, kind.name)
             return open_container(name, kind)
     pieces = [] if is_url(name) else pieces_of(name)
     if not pieces:
         return None
     if write:
-        from f2tools.device.containers.only_read import OnlyRead
-
         raise OnlyRead(name, f"an image in {len(pieces)} pieces", joined_by(pieces))
     return open_split(pieces)
-
-
-def _refused(name: str, what: str) -> OnlyRead:
-    from f2tools.device.containers.only_read import only_read
-
-    return only_read(name, what)
 
 
 def _check_distinct(paths: Sequence[str | Path]) -> None:

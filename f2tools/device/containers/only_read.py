@@ -28,6 +28,6 @@ class OnlyRead(Unsupported):
         self.command = command
 
 
-def only_read(name: str, what: str) -> OnlyRead:
+def refused(name: str, what: str) -> OnlyRead:
     """The error for an image of one of the kinds above, or of another."""
     return OnlyRead(name, what, RAW_BY.get(what, "").format(command_line(name)))
