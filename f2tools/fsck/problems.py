@@ -623,10 +623,9 @@ INODE_NSEC = _problem(
     plans=(SetField,),
 )  # fmt: skip
 INODE_TIME = _problem(
-    "I022", "inode-time", WARNING, "a time is beyond all reason",
-    "Before the year 1 or after 9999: a kernel takes such times, but none has a meaning.",
-    "set to another time of the inode",
-    plans=(SetField,),
+    "I022", "inode-time", INFO, "a time lies outside the years 1 to 9999",
+    "Damage can make one, and so can a program: any time can be set.",
+    "none needed",
 )  # fmt: skip
 INODE_FLAG = _problem(
     "I023", "inode-flag", WARNING, "an inode has a flag that does not go with its kind or the volume",

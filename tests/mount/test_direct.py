@@ -435,6 +435,30 @@ def test_a_change_by_ioctl_shows_in_ctime_at_once(tmp_path: Path, changed: str) 
         assert file.stat().st_ctime_ns > before
 
 
+def test_attributes_that_f2fs_does_not_have_are_refused(tmp_path: Path) -> None:
+    with direct(fresh(tmp_path, FEATURES), tmp_path) as mount:
+        for file in (mount.directory / "file", mount.directory):
+            if file != mount.directory:
+                file.touch()
+            fd = os.open(file, os.O_RDONLY)
+            for xflags in (0x8000, 0x800, 0x80 | 0x1):  # DAX, EXTSIZE, REALTIME beside NODUMP
+                with pytest.raises(OSError, match="not supported"):
+                    fcntl.ioctl(fd, ioctl.FS_IOC_FSSETXATTR, struct.pack("=IIIII8x", xflags, 0, 0, 0, 0))
+            fcntl.ioctl(fd, ioctl.FS_IOC_FSSETXATTR, struct.pack("=IIIII8x", 0x80, 0, 0, 0, 0))
+            assert struct.unpack_from("=I", fcntl.ioctl(fd, ioctl.FS_IOC_FSGETXATTR, bytes(28)))[0] == 0x80
+            os.close(fd)
+
+
+def test_any_time_that_a_program_sets_is_no_damage(tmp_path: Path) -> None:
+    image = fresh(tmp_path, FEATURES)
+    with direct(image, tmp_path) as mount:
+        for number, when in enumerate(("@-62167219200", "@67767976233532799", "@4611686018427387903")):
+            run("touch", "-d", when, mount.directory / str(number))
+    done = run(sys.executable, "-m", "f2tools", "fsck", image)
+    assert "I022" in done.stdout
+    assert ": sound" in done.stdout
+
+
 def test_extended_attributes_are_created_and_replaced_as_asked(tmp_path: Path) -> None:
     image = fresh(tmp_path, FEATURES)
     with direct(image, tmp_path) as mount:

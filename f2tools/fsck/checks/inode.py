@@ -58,7 +58,7 @@ from f2tools.fsck.plans import (
 )
 from f2tools.volumes import MOST_ID
 
-EARLIEST, LATEST = -62135596800, 253402300799  # seconds: the years 1 to 9999, which `touch` and archives can set
+EARLIEST, LATEST = -62135596800, 253402300799  # seconds: the years 1 to 9999
 NSEC = 1_000_000_000
 SAID_LEVELS = ("i_atime", "i_ctime", "i_mtime")
 
@@ -203,7 +203,7 @@ def _words_at(batch: InodeBatch, rows: NDArray[np.integer], at: NDArray[Any]) ->
 
 
 def check_times(batch: InodeBatch) -> Iterator[Finding]:
-    """Times lie within reason, and nanoseconds are less than a second."""
+    """Times lie within the years of four digits, and nanoseconds are less than a second."""
     for name in SAID_LEVELS:
         yield from _time(batch, name, np.ones(batch.nid.size, np.bool_))
     if batch.geo.feature & F2FS_FEATURE_INODE_CRTIME:

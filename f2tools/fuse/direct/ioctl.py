@@ -49,6 +49,8 @@ class Ioctl(Answers):
             return _answer(FSXATTR.pack(xflags, 0, 0, self.files.project(ino), 0), out_size)
         if command == FS_IOC_FSSETXATTR:
             xflags, _, _, project, _ = _given(FSXATTR, given)
+            if xflags & ~sum(XFLAGS.values()):
+                refuse(errno.EOPNOTSUPP)
             flags = self.files.flags(ino) & ~sum(XFLAGS)
             flags |= sum(flag for flag, xflag in XFLAGS.items() if xflags & xflag)
             self._set(asked.node, ino, flags, project)
