@@ -215,7 +215,7 @@ def _time(batch: InodeBatch, name: str, there: NDArray[np.bool_]) -> Iterator[Fi
     yield from _each(batch, there & (nsec >= NSEC), problems.INODE_NSEC, nsec, NSEC - 1, f"{name}_nsec", name)
     seconds = batch.head[name].view("<i8") if batch.head[name].flags.c_contiguous else batch.head[name].astype("<i8")
     bad = there & ((seconds < EARLIEST) | (seconds > LATEST))
-    yield from _each(batch, bad, problems.INODE_TIME, seconds, None, name, name)
+    yield from _each(batch, bad, problems.INODE_TIME, seconds, note=name)
 
 
 def check_flags(batch: InodeBatch) -> Iterator[Finding]:

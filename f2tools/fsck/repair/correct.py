@@ -18,7 +18,6 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.footers import body_of
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
-from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC, XattrHeader
 from f2tools.f2fs.volume.acl import parse_disk
 from f2tools.fsck.facts.checksums import wrong_byte
@@ -99,13 +98,6 @@ def _other_value(work: Work, ino: int, name: str) -> int | None:
         return None
     block = work.surgery.read(addr)
     inode = work.scan.inodes[row]
-    if name in ("i_atime", "i_ctime", "i_mtime", "i_crtime"):
-        for other in ("i_ctime", "i_mtime", "i_atime"):
-            item = next(item for item in InodeLayout.fields if item.name == other)
-            seconds = int.from_bytes(block[item.offset : item.offset + 8].tobytes(), "little", signed=True)
-            if other != name and 0 < seconds < 1 << 34:
-                return seconds
-        return 0
     if name == "i_compress_algorithm":
         return 1
     if name == "i_log_cluster_size":
