@@ -10,7 +10,7 @@ help:
 	@echo "make setup   .venv/bin/f2tools and what the tests need, through apt and PyPI"
 	@echo "make demo    the main job on real images"
 	@echo "make test    all tests, with the C tools and the real kernel as judges"
-	@echo "make nightly 100,000 random operations, every power cut, 60 crashes of the kernel, ten times the volume overwritten, 100 kills of a mount, a million operations of fsx, the papers' evaluations: some hours"
+	@echo "make nightly all that the tests do in small, as a whole: every power cut, a million random operations, each area lost in turn, fsx by 200,000 operations, the papers' evaluations; some hours, and run again it goes on"
 	@echo "make endurance SHARD=3/20   a third of twenty shards of the runs without an end, at most an hour; LIST=1 lists them"
 	@echo "make check   ruff, basedpyright, import-linter"
 	@echo "make bench   side by side with the C tools"
@@ -37,15 +37,9 @@ demo:
 test: guest suites
 	$(PYTEST)
 
-# The judges of the write engine with all they have; `make test` runs the same ones with less.
+# What `make test` does in small, with all there is; a piece after the other, and run again it goes on.
 nightly: guest suites
-	F2TOOLS_HOSTILE_ROUNDS=10 F2_STATEFUL_OPERATIONS=120000 F2_POWER_SAMPLES=2000 F2_OVERWRITES=10 F2_CRASHES=60 F2_CLEAN_CUTS=100000 \
-		F2_RESIZE_SEQUENCES=60 F2_RESIZE_STEPS=8 F2_RESIZE_CUTS=300 F2_RESIZE_KERNEL=24 F2_DEFRAG_SEEDS=200 F2_FORENSIC_DAMAGES=300 F2_FORENSIC_LIVES=200 F2_FORENSIC_SECONDS=120 F2_TUNE_SWITCHES=all F2_FSCK_FUZZ=400 F2_FSCK_EVERY=1 F2_START_GONE=1 F2_TRACE_SEEDS=20 F2_FTL_BLOCKS=8192 F2_REAL_DEVICES=all F2_SUITE_FACTOR=25 F2_FLEET_IMAGES=all \
-		$(PYTEST) tests/stateful tests/power tests/f2fs/write tests/recover tests/clean tests/defrag tests/resize tests/tune tests/forensics \
-		tests/fsck tests/trace tests/ftl tests/kernel tests/mount tests/fleet tests/experiment tests/hostile tests/edit
-	rm -rf .cache/experiments
-	.venv/bin/f2tools experiment all --scale 1/64 -o .cache/experiments/engine
-	.venv/bin/f2tools experiment all --scale 1/64 --on guest -o .cache/experiments/guest
+	.venv/bin/python -m tests.endurance shard 1/1 --only nightly,power,machine --minutes 6000 --jobs $(JOBS)
 
 # Runs without an end, in shards of at most MINUTES; ONLY=images,fsx are the campaigns.  Run again, it goes on.
 MINUTES = 60

@@ -219,7 +219,7 @@ def test_an_android_sparse_image_is_known_by_its_magic(file: Path) -> None:
     file.write_bytes(b"\x3a\xff\x26\xed\1\0\0\0" + bytes(100))
     with pytest.raises(DeviceError, match="Android sparse image"):
         open_device(file)
-    with pytest.raises(Unsupported, match="an Android sparse image is only read; .*`simg2img "):
+    with pytest.raises(Unsupported, match=r"an Android sparse image is only read; .*`simg2img "):
         open_device(file, write=True)
 
 

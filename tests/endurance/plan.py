@@ -14,6 +14,7 @@ from tests.endurance import (
     kernel,
     lost_blocks,
     machine,
+    nightly,
     parsers,
     power,
     xfstests,
@@ -34,6 +35,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     xfstests.XFSTESTS,
     audit.AUDITED,
     failing.FAILING,
+    nightly.NIGHTLY,
 )
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +19,7 @@ from hypothesis import Phase
 
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.mount import session
-from tests.endurance import images, injected, ledger, machine, runner
+from tests.endurance import images, injected, ledger, machine, nightly, power, runner
 from tests.endurance.__main__ import make_image
 from tests.endurance.campaign import Campaign, Found, Outcome
 from tests.endurance.outside import Watch
@@ -28,6 +29,9 @@ from tests.hostile import exercise
 from tests.hostile.exercise import grown_bytes, in_child
 from tests.images import ROOT, copy_sparse, reference
 from tests.mount.mounted import need_fuse
+
+# variables that say where something is, or what to do first, and not how much
+AIDS = {"F2_FSCK_FIRST"}
 
 
 def campaign(name: str, pieces: int, found: int = -1) -> Campaign:
@@ -256,6 +260,32 @@ def test_an_engine_with_a_planted_fault_is_found(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(WritableVolume, "write", lambda _, ino, offset, data: len(data))
     (found,) = machine.piece(0, tmp_path).found
     assert "plain: " in found.what
+
+
+def test_what_tests_do_in_small_is_done_as_a_whole_somewhere() -> None:
+    """Each file of tests whose amount a variable says is in a campaign, with that variable."""
+    readers = {
+        str(path.relative_to(ROOT)): set(re.findall(r'environ\.get\("(F2\w+)"', path.read_text()))
+        for path in (ROOT / "tests").glob("**/test_*.py")
+    }
+    readers = {path: variables - AIDS for path, variables in readers.items() if variables - AIDS}
+    assert set(readers) == nightly.TESTS.keys() | nightly.ELSEWHERE.keys()
+    for path, text in nightly.TESTS.items():
+        assert {word.partition("=")[0] for word in text.split()} == readers[path]
+    assert {named(name).name for name in nightly.ELSEWHERE.values()} == {"power", "repairs", "crashes", "machine"}
+    cut = [path for path, name in nightly.ELSEWHERE.items() if name == "power"]
+    assert all(any(test.startswith(path) for test in power.TESTS) for path in cut)
+
+
+def test_a_part_of_the_night_that_fails_or_is_left_out_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nightly, "ROOT", tmp_path)
+    text = "import os\ndef test_it() -> None:\n    assert os.environ['F2_MUCH'] == '1'\n"
+    (tmp_path / "test_night.py").write_text(text)
+    assert nightly._tests("test_night.py", "F2_MUCH=1", tmp_path) == Outcome(1, Counter({"tests passed": 1}))
+    (found,) = nightly._tests("test_night.py", "F2_MUCH=2", tmp_path).found
+    assert "F2_MUCH=2 pytest test_night.py" in found.what
+    (found,) = nightly._tests("no_such_test.py", "F2_MUCH=1", tmp_path).found
+    assert "not found" in found.what
 
 
 def test_a_write_outside_is_told_of(tmp_path: Path) -> None:

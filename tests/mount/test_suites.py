@@ -1,6 +1,6 @@
 """Conformance suites and real programs on a mount; then our fsck, fsck.f2fs and the real kernel on what they left.
 
-What takes minutes here takes hours with F2_SUITE_FACTOR=25, which `make nightly` sets.
+What takes minutes here takes an hour with F2_SUITE_FACTOR=5, which `make nightly` sets.
 """
 
 from __future__ import annotations
