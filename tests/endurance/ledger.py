@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.endurance import xfstests
 from tests.endurance.campaign import Campaign
 from tests.endurance.plan import CAMPAIGNS
 from tests.endurance.runner import records
@@ -180,11 +181,25 @@ def _cases(own: dict[str, tuple[str, str]]) -> Iterable[str]:
     alike: dict[str, list[str]] = {}
     for case in sorted(own):
         alike.setdefault(_plain(own[case][0]), []).append(case)
+    yield "A test that ended alike by both servers is named without them.\n\n"
     yield "| how they ended the last time | how many | which |\n| --- | --- | --- |\n"
     for said in sorted(alike, key=lambda said: (said.partition(":")[0] != "failed", said)):
         words = said.replace("|", "\\|").replace("<", "&lt;")
-        yield f"| {words} | {len(alike[said])} | {', '.join(alike[said])} |\n"
+        yield f"| {words} | {len(alike[said])} | {', '.join(_together(alike[said]))} |\n"
     yield "\n"
+
+
+def _together(cases: list[str]) -> list[str]:
+    """The names of cases, `NAME direct` and `NAME pyfuse3` as NAME where both are there."""
+    servers: dict[str, list[str]] = {}
+    for case in cases:
+        name, _, server = case.partition(" ")
+        servers.setdefault(name, []).append(server)
+    return [
+        word
+        for name, own in servers.items()
+        for word in ([name] if len(own) == len(xfstests.SERVERS) else [f"{name} {server}".rstrip() for server in own])
+    ]
 
 
 def write_page() -> None:

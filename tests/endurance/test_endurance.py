@@ -315,12 +315,12 @@ def test_each_case_is_told_as_it_ended_the_last_time(tmp_path: Path, monkeypatch
         "counts": {},
         "found": [],
         "seconds": 1,
-        "said": {"c": "passed"},
+        "said": {"c direct": "passed", "d pyfuse3": "passed", "d direct": "passed"},
     }
     (tmp_path / "runs/1/results-a.jsonl").write_text(json.dumps(line) + "\n")
     ledger.add_results(tmp_path / "runs")
     page = ledger.page()
-    assert "| failed: 1 \\| 2 | 1 | a |\n| passed | 2 | b, c |" in page
+    assert "| failed: 1 \\| 2 | 1 | a |\n| passed | 4 | b, c direct, d |" in page
 
 
 def test_the_ledger_says_what_an_hour_of_a_core_does_and_how_many_are_left() -> None:
