@@ -17,6 +17,7 @@ from f2tools.copyout.walk import Lost
 from f2tools.edit.errors import EditFailed
 from f2tools.edit.paths import Inside, Outside
 from f2tools.errors import F2fsError, Usage
+from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.volume.glob import expand
 from f2tools.f2fs.volume.volume import Volume, open_volume
 from f2tools.newfile import behind_links
@@ -33,7 +34,8 @@ def copy_out(
     name, or to the standard output.
 
     Files that are there are replaced, where a link leads to one, that; a directory replaces none.  `keep`: owners, all
-    modes, attributes and devices too.  Usage, EditFailed.
+    modes, attributes and devices too.  Of a directory written as `directory/.` what is in it is copied.  Usage,
+    EditFailed.
     """
     inside = [source for source in sources if isinstance(source, Inside)]
     images = {source.image for source in inside}
@@ -56,11 +58,19 @@ def copy_out(
         directory, name = (target, "") if within else os.path.split(target.rstrip("/"))
         if not within and not os.path.isdir(directory or "."):
             raise EditFailed(f"{directory}: no such directory")
+        poured = [file for file in files if file.inode.is_dir and (file.path or b"").endswith(b"/.")]
+        if within and poured:  # what is in them goes into the target, as with cp(1)
+            if len(poured) < len(files):
+                raise EditFailed(f"{target}: copy what is in directories, DIRECTORY/., by a command of its own")
+            directory, name = os.path.split(os.path.realpath(target))
         chosen: list[str | File] = []
         for file in files:
             own = os.fsencode(name) or (file.path or b"").rstrip(b"/").rpartition(b"/")[2]
-            if not own:
-                raise EditFailed(f"{image}:/ has no name; name the copy")
+            if file.inode.ino == F2FS_ROOT_INO and len(files) == 1 and (poured or not within):
+                directory, chosen = target, ["/"]
+                break
+            if not own or own == b"..":
+                raise EditFailed(f"{image}:/ has no name; copy {image}:/., or name the copy")
             chosen.append(replace(file, path=b"/" + own))
         with progress("copying", len(chosen)) as bar:
             report = extract(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -330,6 +331,23 @@ def test_copying_a_directory_out_replaces_no_file(tmp_path: Path) -> None:
         assert (result.code, "a directory does not replace what is there" in result.err) == (1, True)
     assert (note.read_bytes(), below.read_bytes()) == (b"mine", b"mine")
     assert (below.parent / "f").exists()
+
+
+def test_what_is_in_a_directory_is_copied_out_into_another(tmp_path: Path) -> None:
+    """As cp -a directory/. target does it, for the root of the image, too."""
+    image = fresh(tmp_path)
+    lines(image, "mkdir -p /d/e", "touch /d/e/x /d/f")
+    for source, target, names in (
+        ("/d/.", "there", {"e", "f"}), ("/.", "there", {"d"}), ("/d/.", "link", {"e", "f"}), ("/.", "new", {"d"}),
+        ("/", "new", {"d"}), ("/d/.", "new", {"e", "f"}),
+    ):  # fmt: skip
+        where = tmp_path / "out"
+        (where / "there").mkdir(parents=True)
+        (where / "link").symlink_to("there")
+        done("cp", "-a", f"{image}:{source}", where / target)
+        assert set(os.listdir(where / target)) == names, (source, target)
+        assert set(os.listdir(where)) - {"new"} == {"there", "link"}
+        shutil.rmtree(where)
 
 
 def test_what_a_pipe_or_a_device_says_is_copied_in(tmp_path: Path) -> None:
