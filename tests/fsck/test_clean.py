@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from f2tools.device import open_device
+from f2tools.f2fs.layout.constants import F2FS_EXTRA_ATTR
+from f2tools.f2fs.volume.volume import Volume
 from f2tools.fsck.facts import owners
 from f2tools.fsck.findings import Severity
+from tests.dump.craft import f2
 from tests.fsck.craft import Patient, bad, examine, said
 from tests.images import CASES, CRASH, HISTORY, reference
 from tests.judges import fsck, mkfs
+from tests.mkfs.tools import f2mkfs
 
 UNCLEAN = (*CRASH, "history-d", "checkpoint-disabled")
 FEATURES = (
@@ -68,3 +74,23 @@ def test_little_memory_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatc
     image = reference(name)
     report = examine(image.path, *image.extra, memory_bytes=1)
     assert not bad(report), said(report)
+
+
+def test_aliases_of_devices_are_no_reason_to_switch_a_feature_off(tmp_path: Path) -> None:
+    """mkfs.f2fs gives them a size of extra attributes, and not the flag; two of them outnumber the root."""
+    images = [tmp_path / name for name in ("a", "b", "c")]
+    for image in images:
+        image.write_bytes(b"")
+        os.truncate(image, 64 << 20)
+    features = "extra_attr,flexible_inline_xattr,device_alias"
+    f2mkfs("-q", "-f", "-O", features, "-c", f"{images[1]}@one", "-c", f"{images[2]}@two", images[0])
+    with Volume(open_device(images[0], extra=images[1:])) as vol:
+        places = [vol.path(name).inode.blkaddr * vol.geo.block_size + 3 for name in ("/one", "/two")]
+    with images[0].open("r+b") as file:
+        for place in places:
+            file.seek(place)
+            inline = file.read(1)[0]
+            file.seek(place)
+            file.write(bytes([inline & ~F2FS_EXTRA_ATTR]))
+    done = f2("fsck", images[0], "--device", images[1], "--device", images[2])
+    assert (done.code, b"S007" in done.out) == (0, False), done.out

@@ -24,6 +24,7 @@ from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import (
     BLOCK_SIZES,
     BLOCKS_PER_SEG,
+    F2FS_DEVICE_ALIAS_FL,
     F2FS_EXTRA_ATTR,
     F2FS_FEATURE_EXTRA_ATTR,
     F2FS_FEATURE_INODE_CHKSUM,
@@ -34,7 +35,7 @@ from f2tools.f2fs.layout.constants import (
     LOG_BLOCKS_PER_SEG,
     U32_MAX,
 )
-from f2tools.f2fs.layout.footers import footers_of
+from f2tools.f2fs.layout.footers import footers_of, inodes_in
 from f2tools.f2fs.layout.hashes import f2fs_crc32, inode_checksum
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.super import SuperBlock
@@ -295,7 +296,8 @@ def extra_attr_use(device: Device, sb: SuperBlock) -> tuple[int, int]:
 
 
 def with_extra_attr(inodes: NDArray[np.uint8]) -> tuple[int, int]:
-    """(inodes with extra attributes, inodes)."""
+    """(inodes with extra attributes, inodes), without those of aliased devices, to which mkfs.f2fs gives no flag."""
+    inodes = inodes[inodes_in(inodes)["i_flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) == 0]
     return int(np.count_nonzero(inodes[:, 3] & F2FS_EXTRA_ATTR)), len(inodes)
 
 
