@@ -591,7 +591,10 @@ def test_an_overlay_of_another_state_of_the_image_is_refused_at_once(tmp_path: P
     assert f2tools("mkdir", f"{image}:/new").returncode == 0
     (tmp_path / "text").write_text("no overlay")
     began = time.monotonic()
-    for path, why in ((overlay, "or that was changed since"), (tmp_path / "text", "it is no overlay")):
+    for path, why in (
+        (overlay, "or that was changed since"), (tmp_path / "text", "it is no overlay"),
+        (tmp_path / "mnt", "Is a directory"), (Path("/dev/null"), "no regular file"),
+    ):  # fmt: skip
         done = f2tools("mount", "--overlay", path, image, tmp_path / "mnt")
         if not done.returncode:
             subprocess.run(["fusermount3", "-u", tmp_path / "mnt"])

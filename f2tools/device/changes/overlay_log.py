@@ -16,6 +16,7 @@ overlay writes the file anew when most of it is out of date.
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from array import array
 from collections.abc import Iterator
@@ -56,7 +57,10 @@ class OverlayLog:
         try:
             fd, self.path = newfile.temporary(path) if fresh else (_opened(path), path)
         except OSError as error:
-            raise DeviceError(f"{path}: {error.strerror}") from None
+            raise NotItsOverlay(f"{path}: {error.strerror}") from None
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise NotItsOverlay(f"{path}: this is no regular file, and no overlay")
         lock(fd, self.path)
         self._file = FileDevice(self.path, fd, os.fstat(fd).st_size, True)
         self._end = HEADER.size
