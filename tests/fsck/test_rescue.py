@@ -10,6 +10,8 @@ import pytest
 
 import f2tools
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
+from f2tools.f2fs.layout.footers import MOST_VERSIONS
+from f2tools.mkfs.make import FIXED_CHECKPOINT_VER
 from tests import judges
 from tests.dump.craft import f2
 from tests.f2fs.write.volumes import fresh, writable
@@ -17,6 +19,7 @@ from tests.fsck.craft import bad, examine, said
 from tests.fsck.trees import tree_of
 from tests.images import reference
 from tests.kernel.guest import Guest
+from tests.mkfs.tools import f2mkfs
 
 ALL = bool(int(os.environ.get("F2_FSCK_EVERY", "0")))  # make nightly: each area by itself, and more images
 EVERYTHING = ("super", "cp", "nat", "sit", "ssa")
@@ -102,6 +105,48 @@ def test_what_only_the_journals_of_a_checkpoint_had_is_not_older_afterwards(tmp_
     assert {path for path, item in good.items() if now.get(path) != item} == set()
     again = {path.rpartition(b"/")[2] for path in set(now) - set(good)}
     assert again == set(names[500:]), "what was deleted since then, and nobody can know that"
+    judges.fsck_clean(image)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("used", [False, True])
+def test_nodes_of_a_file_system_that_was_there_before_are_not_newer_ones(
+    fixed: bool, used: bool, tmp_path: Path
+) -> None:
+    """It left more nodes than this one has, with higher versions, and its numbers of inodes are the same.
+
+    fixed: both were formatted to be the same everywhere, and so have the same versions.  used: in several sessions.
+    """
+    image, version = fresh(tmp_path, "--size 128M" + " -r" * fixed), FIXED_CHECKPOINT_VER
+    for session in range(6):
+        with writable(image) as vol:
+            names = [b"old-%d-%d" % (session, number) for number in range(100)]
+            for name in names:
+                vol.write(vol.create(F2FS_ROOT_INO, name, stat.S_IFREG | 0o644), 0, b"old" * 2000)
+            vol.sync()
+            for name in names:  # written once more, where the next file system does not write
+                vol.setattr(vol.path(name).inode.ino, mode=0o600)
+            vol.sync()
+    if fixed:
+        f2mkfs("-q", "-f", "-r", "-t", "0", image)
+    while not fixed and version > FIXED_CHECKPOINT_VER - 2 * MOST_VERSIONS:  # it is random
+        f2mkfs("-q", "-f", "-t", "0", image)
+        with f2tools.open(image) as volume:
+            version = volume.cp.checkpoint_ver
+    for session in range(3 if used else 1):
+        with writable(image) as vol:
+            for number in range(200):
+                name = b"new-%d-%d" % (session, number)
+                vol.write(vol.create(F2FS_ROOT_INO, name, stat.S_IFREG | 0o644), 0, b"new" * 2000)
+                if number == 150:
+                    vol.sync()
+            vol.sync()
+    good = tree_of(image)
+    lose(image, ("cp",))
+    assert f2("fsck", "-y", image).code == 1
+    now = tree_of(image)
+    assert {path for path, item in good.items() if now.get(path) != item} == set()
     judges.fsck_clean(image)
 
 

@@ -45,7 +45,7 @@ from f2tools.f2fs.layout.footers import MOST_VERSIONS, footers_of, inodes_in, lo
 from f2tools.f2fs.layout.nat import NatBlock, NatEntry
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.sit import SIT_VBLOCKS_MASK, SitBlock
-from f2tools.f2fs.layout.summary import SummaryBlock
+from f2tools.f2fs.layout.summary import SummaryBlock, nat_journal_entries
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.blocks import read_table
 from f2tools.f2fs.volume.checkpoint import (
@@ -153,7 +153,7 @@ def derived_pack(
         patches = patches if nodes_live else []
         nat_bitmap[:] = False
     elif log:
-        patches, newest = _newer_nodes(device, geo, nat_bitmap)
+        patches, newest = _newer_nodes(device, geo, nat_bitmap, version)
         version = max(version, newest)
     if not version:
         return []
@@ -207,19 +207,21 @@ def _nat_of_nodes(device: Device, geo: Geometry) -> tuple[list[tuple[int, bytes]
 
 
 def _newer_nodes(
-    device: Device, geo: Geometry, bitmap: NDArray[np.bool_]
+    device: Device, geo: Geometry, bitmap: NDArray[np.bool_], version: int
 ) -> tuple[list[tuple[int, bytes]], int]:
     """(writes that let the NAT lead to the newest block of each node that it has an older one of, next version).
 
     A journal had these entries, which is lost.  Nodes that the NAT does not know are left: the log has them of deleted
-    files as well.
+    files as well.  `version`: what comes after the nodes that the NAT leads to.  Versions far from it are of a file
+    system that was there before this one, which may have left more nodes than this has.
     """
     found = [_footers_at(device, geo, blkaddrs) for blkaddrs in _log_blocks(device, geo)]
     if not found:
         return [], 0
     places = np.concatenate([part[0] for part in found])
     footers: NDArray[Any] = np.concatenate([part[1] for part in found])
-    nids, low = footers["nid"].astype(np.int64), _versions(footers)
+    nids, low = footers["nid"].astype(np.int64), low_cp_ver(footers)
+    low = np.where(abs(low - version) < MOST_VERSIONS, low, 0)
     order = np.lexsort((places, low, nids))
     last = order[np.append(np.diff(nids[order]) != 0, True)] if order.size else order
     where, blocks = nat_blkaddrs(geo, bitmap), np.zeros((geo.nat_blocks, geo.block_size), np.uint8)
@@ -229,11 +231,25 @@ def _newer_nodes(
     there = entries["block_addr"][numbers, at].astype(np.int64)
     last, there = last[geo.in_main(there)], there[geo.in_main(there)]
     own = footers_of(device.read_blocks(there, geo.block_size))
-    newer = last[(own["nid"] == nids[last]) & (low[last] > low_cp_ver(own))]
+    same = own["nid"] == nids[last]
+    newer = last[same & (low[last] > low_cp_ver(own))]
+    newer = _of_this_volume(footers, own[same], newer, nat_journal_entries(geo.sum_block_size))
     numbers, at = np.divmod(nids[newer], geo.nat_entries_per_block)
     entries["ino"][numbers, at], entries["block_addr"][numbers, at] = footers["ino"][newer], places[newer]
     changed = np.unique(numbers).tolist()
     return [(int(where[n]) * geo.block_size, blocks[n].tobytes()) for n in changed], _next_version(low)
+
+
+def _of_this_volume(footers: NDArray[Any], own: NDArray[Any], newer: NDArray[np.int64], room: int) -> NDArray[np.int64]:
+    """Which of the newer nodes count; `own`: footers of the nodes that the NAT leads to.
+
+    The CRC of a checkpoint stands above its version in the footers of what was written after it: no other file system
+    has the same.  Of nodes that are newer than all those that the NAT has of them, there are no more than a journal has
+    room for; where there are, the log is that of a file system that was there before, with the same versions.
+    """
+    crcs = own["cp_ver"][own["cp_ver"] >> np.uint64(32) != 0]
+    known = np.isin(footers["cp_ver"][newer], crcs)
+    return newer if np.count_nonzero(~known) <= room else newer[known]
 
 
 def _log_blocks(device: Device, geo: Geometry) -> Iterator[NDArray[np.int64]]:
