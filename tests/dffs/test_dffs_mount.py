@@ -122,7 +122,7 @@ def test_a_volume_in_a_partition_of_a_dump_is_mounted_there(tmp_path: Path) -> N
 
 def test_fsx_finds_the_bytes_that_it_wrote(tmp_path: Path) -> None:
     with mounted(tmp_path / "card.nand", tmp_path / "mnt"):
-        fsx(tmp_path / "mnt", tmp_path, 2000 * FACTOR, seed=1, mapped=True)
+        fsx(tmp_path / "mnt" / "fsx", tmp_path, 2000 * FACTOR, seed=1, mapped=True)
 
 
 def test_fio_verifies_what_it_wrote_buffered_mapped_and_direct(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_a_full_volume_is_told_by_write_and_takes_more_after_a_deletion(tmp_path
 @pytest.mark.parametrize("directories", ["log"], indirect=True)  # content is the same with both
 def test_fsx_finds_the_bytes_that_it_wrote(directories: str, tmp_path: Path) -> None:
     with mounted(tmp_path / "card.dfs", tmp_path / "mnt"):
-        fsx(tmp_path / "mnt", tmp_path, 4000 * FACTOR, seed=1, mapped=True)
+        fsx(tmp_path / "mnt" / "fsx", tmp_path, 4000 * FACTOR, seed=1, mapped=True)
 
 
 @pytest.mark.parametrize("directories", ["log"], indirect=True)

@@ -1,6 +1,7 @@
-"""Random reads and writes of one file with O_DIRECT, held against a copy in memory; run with PATH SEED OPERATIONS.
+"""Random reads and writes with O_DIRECT, held against a copy in memory; run with DIRECTORY SEED RUNS OPERATIONS FILES.
 
-Between them come buffered ones, truncations and fsyncs, so that the page cache and what goes by it meet.
+A run is so many operations on one of the files.  Between those with O_DIRECT, some of them at odd borders, as FUSE
+takes them, come buffered ones, truncations and fsyncs, so that the page cache and what goes by it meet.
 """
 
 from __future__ import annotations
@@ -11,44 +12,61 @@ import random
 import sys
 
 BLOCK = 4096
-LONGEST = 256 * BLOCK  # of the file
-MOST = 16 * BLOCK  # of one operation
+# the longest file and the most bytes of one operation: small ones are cheap, and meet more borders
+SMALL = (6_000, 2_000), (20_000, 3_000), (1 << 16, 1 << 13), (1 << 18, 1 << 13)
+LARGE = (1 << 18, 1 << 16), (1 << 20, 1 << 16)
+SIZES = *SMALL * 3, *LARGE
+KINDS = ("write", "read", "buffered write", "buffered read", "truncate", "fsync")
+OFTEN = (30, 60, 70, 80, 84, 85)  # each with those before it
+POOL = 1 << 20  # random bytes, of which what is written is a part
 
 
-def main(path: str, seed: int, operations: int) -> None:
+def main(directory: str, seed: int, runs: int, operations: int, files: int) -> None:
     """Exit code 0: every byte was what was written."""
     chance = random.Random(seed)
+    pool = chance.randbytes(POOL)
+    for number in range(runs):
+        longest, most = chance.choice(SIZES)
+        run(f"{directory}/file{number % files}", chance, pool, operations, longest, most)
+
+
+def run(path: str, chance: random.Random, pool: bytes, operations: int, longest: int, most: int) -> None:
+    """So many operations on one file, which is emptied before."""
     buffered = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
     direct = os.open(path, os.O_RDWR | os.O_DIRECT)
-    room = mmap.mmap(-1, MOST)  # aligned, as O_DIRECT wants it
+    room = mmap.mmap(-1, most + BLOCK)  # aligned, as O_DIRECT wants it elsewhere
+    whole = memoryview(room)
     model = bytearray()
-    for number in range(operations):
-        kind = chance.choices(("write", "read", "buffered write", "buffered read", "truncate", "fsync"),
-                              (30, 30, 10, 10, 4, 1))[0]  # fmt: skip
-        offset = chance.randrange(LONGEST // BLOCK) * BLOCK
-        length = min(chance.randint(1, MOST // BLOCK) * BLOCK, LONGEST - offset)
-        at = chance.randrange(LONGEST - MOST)
-        few = chance.randint(1, MOST)
+    kinds = chance.choices(KINDS, cum_weights=OFTEN, k=operations)
+    for number, kind in enumerate(kinds):
+        at = chance.randrange(longest)
+        length = 1 + chance.randrange(min(most, longest - at))
+        if kind in ("write", "read") and chance.random() < 0.7:
+            at -= at % BLOCK
+            length = -(-length // BLOCK) * BLOCK
+        source = chance.randrange(POOL - most - BLOCK)
         if kind == "write":
-            room[:length] = chance.randbytes(length)
-            assert os.pwritev(direct, [memoryview(room)[:length]], offset) == length
-            put(model, offset, room[:length])
+            data = pool[source : source + length]
+            whole[:length] = data
+            assert os.pwritev(direct, [whole[:length]], at) == length
+            put(model, at, data)
         elif kind == "read":
-            got = os.preadv(direct, [memoryview(room)[:length]], offset)
-            expect(number, kind, offset, model[offset : offset + length], room[:got])
+            got = os.preadv(direct, [whole[:length]], at)
+            expect(path, number, kind, at, model[at : at + length], room[:got])
         elif kind == "buffered write":
-            data = chance.randbytes(few)
-            assert os.pwrite(buffered, data, at) == few
+            data = pool[source : source + length]
+            assert os.pwrite(buffered, data, at) == length
             put(model, at, data)
         elif kind == "buffered read":
-            expect(number, kind, at, model[at : at + few], os.pread(buffered, few, at))
+            expect(path, number, kind, at, model[at : at + length], os.pread(buffered, length, at))
         elif kind == "truncate":
             os.ftruncate(buffered, at)
             model[at:] = bytes(max(0, at - len(model)))
         else:
             os.fsync(buffered)
-        assert os.fstat(direct).st_size == len(model), f"operation {number}: {kind} at {offset}: size"
-    expect(operations, "end", 0, model, os.pread(buffered, LONGEST + 1, 0))
+        size = os.fstat(direct).st_size
+        assert size == len(model), f"{path}: operation {number}: {kind} at {at}: size {size}, not {len(model)}"
+    expect(path, operations, "end", 0, model, os.pread(buffered, longest + most + BLOCK, 0))
     os.close(direct)
     os.close(buffered)
 
@@ -60,13 +78,15 @@ def put(model: bytearray, offset: int, data: bytes) -> None:
     model[offset : offset + len(data)] = data
 
 
-def expect(number: int, kind: str, offset: int, wanted: bytes | bytearray, found: bytes) -> None:
+def expect(path: str, number: int, kind: str, offset: int, wanted: bytearray, found: bytes) -> None:
     """The bytes must be those of the model."""
-    if bytes(wanted) != found:
+    if wanted != found:
         length = min(len(wanted), len(found))
         first = next((n for n in range(length) if wanted[n] != found[n]), length)
-        sys.exit(f"operation {number}: {kind} at {offset}: byte {offset + first} of {len(wanted)}, {len(found)} read")
+        sys.exit(
+            f"{path}: operation {number}: {kind} at {offset}: byte {offset + first} of {len(wanted)}, {len(found)} read"
+        )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -28,10 +28,11 @@ allow_remount = false
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 """
 FSX = """
-flen = 262144
+flen = {longest}
 nosizechecks = false
+nomsyncafterwrite = {lazy}
 [opsize]
-max = 65536
+max = {most}
 [weights]
 close_open = 1
 read = 10
@@ -45,6 +46,7 @@ punch_hole = {holes}
 sendfile = 1
 posix_fallocate = {holes}
 copy_file_range = 1
+posix_fadvise = 1
 invalidate = 1
 """
 
@@ -80,14 +82,23 @@ def pjdfstest(directory: Path, work: Path) -> tuple[dict[str, str], str]:
     return cases, said
 
 
-def fsx(directory: Path, work: Path, operations: int, seed: int, *, mapped: bool, holes: bool = False) -> None:
-    """So many random operations on one file, held against a copy in memory; with mmap, with fallocate, or without."""
+def fsx(
+    path: Path, work: Path, operations: int, seed: int, *, mapped: bool, holes: bool = False, synced: bool = True,
+    longest: int = 256 << 10, most: int = 64 << 10,
+) -> None:  # fmt: skip
+    """So many random operations on one file, held against a copy in memory; with mmap, with fallocate, or without.
+
+    `synced`: an msync follows what is written through a map.  `longest` and `most`: bytes of the file, of an operation.
+    """
+    text = FSX.format(
+        mapped=10 if mapped else 0, holes=5 if holes else 0, lazy=str(not synced).lower(), longest=longest, most=most
+    )
     configuration = work / "fsx.toml"
-    configuration.write_text(FSX.format(mapped=10 if mapped else 0, holes=5 if holes else 0))
-    path = directory / "fsx"
+    configuration.write_text(text)
     command = [_suite("fsx"), "-f", configuration, "-N", str(operations), "-S", str(seed), "-P", work, path]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3600, check=False)
-    assert done.returncode == 0, done.stdout.decode(errors="replace")[-4000:]
+    said = done.stdout.decode(errors="replace")
+    assert done.returncode == 0, f"fsx -N {operations} -S {seed}, with{text}{said[-4000:]}"
 
 
 def fio_verify(directory: Path, mib: int) -> None:

@@ -81,18 +81,18 @@ def test_pjdfstest_has_no_complaint(work: Path, server: str) -> None:
 def test_fsx_finds_the_bytes_that_it_wrote(work: Path, mapped: bool) -> None:
     with volume(f"fsx-{mapped}", work, format_options="-O extra_attr,inode_checksum") as mount:
         operations = 6000 if FACTOR == 1 else 40_000 * FACTOR
-        fsx(mount.directory, work, operations, seed=1, mapped=mapped)
+        fsx(mount.directory / "fsx", work, operations, seed=1, mapped=mapped)
 
 
 def test_fsx_reserves_space_and_makes_holes(work: Path) -> None:
     with volume("fsx-holes", work, format_options="-O extra_attr,inode_checksum", server="direct") as mount:
-        fsx(mount.directory, work, 4000 if FACTOR == 1 else 40_000 * FACTOR, seed=3, mapped=True, holes=True)
+        fsx(mount.directory / "fsx", work, 4000 if FACTOR == 1 else 40_000 * FACTOR, seed=3, mapped=True, holes=True)
 
 
 def test_fsx_on_a_compressed_file(work: Path) -> None:
     with volume("fsx-compressed", work, format_options="-O extra_attr,compression") as mount:
         subprocess.run(["chattr", "+c", mount.directory], check=False)
-        fsx(mount.directory, work, 3000 * FACTOR, seed=2, mapped=True)
+        fsx(mount.directory / "fsx", work, 3000 * FACTOR, seed=2, mapped=True)
 
 
 def test_fio_verifies_what_it_wrote(work: Path) -> None:
