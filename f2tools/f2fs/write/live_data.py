@@ -51,15 +51,40 @@ class LiveData(DataReader):
             if addr in (NULL_ADDR, NEW_ADDR):
                 return bytes(length)
         else:
-            if pages and not pages.keys().isdisjoint(range(first, last + 1)):
-                return None
             addrs = mapper.get(inode, np.arange(first, last + 1))
+            if pages and not pages.keys().isdisjoint(range(first, last + 1)):
+                found = self._blocks(first, addrs.tolist(), pages)
+                return None if found is None else found[start : start + length]
             addr = int(addrs[0])
             if not (addrs - addrs[0] == np.arange(addrs.size)).all():
-                return None
+                found = self._blocks(first, addrs.tolist(), {})
+                return None if found is None else found[start : start + length]
         if not (self.geo_main[0] <= addr and addr + last - first < self.geo_main[1]):
             return None
         return self._device.pread(addr * size + start, length)
+
+    def _blocks(self, first: int, addrs: list[int], pages: dict[int, NDArray[np.uint8]]) -> bytes | None:
+        """Whole file blocks from `first` on, which lie at these addresses; None where one of them can't be."""
+        size, low, high = self._geo.block_size, *self.geo_main
+        parts: list[bytes] = []
+        at, count = 0, len(addrs)
+        while at < count:
+            page, addr = pages.get(first + at), addrs[at]
+            if page is not None:
+                parts.append(page.tobytes())
+                at += 1
+            elif addr in (NULL_ADDR, NEW_ADDR):
+                parts.append(bytes(size))
+                at += 1
+            else:
+                end = at + 1
+                while end < count and addrs[end] == addr + end - at and first + end not in pages:
+                    end += 1
+                if not (low <= addr and addr + end - at <= high):
+                    return None
+                parts.append(self._device.pread(addr * size, (end - at) * size))
+                at = end
+        return b"".join(parts)
 
     def _extent(self, inode: Inode, extent: Extent) -> Iterator[tuple[int, memoryview]]:
         pages = self.pages.get(inode.ino)

@@ -11,9 +11,11 @@ import pytest
 
 from f2tools.device.base import Data, Wrapper
 from f2tools.device.buffers import byte_view
+from f2tools.errors import Corrupt
 from f2tools.f2fs.layout.constants import CURSEG_WARM_DATA, F2FS_ROOT_INO, NEW_ADDR
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.summary import Summary
+from f2tools.f2fs.volume.data import DataReader
 from f2tools.f2fs.write import file
 from f2tools.f2fs.write.volume import WritableVolume
 from tests.device.memory import Memory
@@ -162,3 +164,39 @@ def test_small_writes_are_those_of_large_ones(tmp_path: Path) -> None:
     assert volumes[0].space.valid_blocks == volumes[1].space.valid_blocks
     for volume in volumes:
         volume.close()
+
+
+def test_runs_pages_and_holes_are_read_together(tmp_path: Path) -> None:
+    volume = writable(fresh(tmp_path))
+    random_one = random.Random(5)
+    ino = volume.create(F2FS_ROOT_INO, b"file", FILE)
+    longest = 60 * BLOCK
+    model = bytearray()
+    for number in range(400):
+        at, length = random_one.randrange(longest), random_one.randrange(1, 3 * BLOCK)
+        if number % 20 == 19:
+            volume.truncate(ino, at)
+            model[at:] = bytes(max(0, at - len(model)))
+        elif number % 20 == 9:
+            volume.fsync(ino)
+        else:
+            model.extend(bytes(max(0, at - len(model))))
+            data = random_one.randbytes(length)
+            volume.write(ino, at, data)
+            model[at : at + length] = data
+        at, length = random_one.randrange(longest), random_one.randrange(1, 20 * BLOCK)
+        assert volume.read_at(ino, at, length) == model[at : at + length]
+        assert DataReader.read(volume.data, volume.live(ino), at, length) == model[at : at + length]
+
+
+def test_a_block_outside_the_main_area_is_refused_beside_others(tmp_path: Path) -> None:
+    volume = writable(fresh(tmp_path))
+    ino = volume.create(F2FS_ROOT_INO, b"file", FILE)
+    volume.write(ino, 0, bytes(6 * BLOCK))
+    volume.fsync(ino)
+    volume.write(ino, BLOCK, b"a page")
+    addrs = volume.live(ino).addrs
+    for wrong in (1, volume.geo.end_blkaddr):
+        addrs[3] = wrong
+        with pytest.raises(Corrupt, match="outside the main area"):
+            volume.read_at(ino, 0, 6 * BLOCK)
