@@ -206,10 +206,15 @@ class Served:
                 return mode & ~stat.S_ISGID
         return mode
 
-    def lose_privileges(self, ino: int) -> bool:
-        """Take set-user-ID and set-group-ID away, as a write by others than root does; whether there was any."""
+    def lose_privileges(self, ino: int, by_member: bool = True) -> bool:
+        """Take set-user-ID and set-group-ID away, as a write by others than root does; whether there was any.
+
+        by_member: of its group; for anybody else set-group-ID goes with set-user-ID (setattr_copy() in fs/attr.c).
+        """
         mode = self.files.attributes(ino).mode
         lost = privileged(mode)
+        if lost & stat.S_ISUID and not by_member:
+            lost |= mode & stat.S_ISGID
         if lost:
             self.files.setattr(ino, mode=mode & ~lost)
         return bool(lost)

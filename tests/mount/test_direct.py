@@ -346,6 +346,8 @@ def test_a_write_takes_privileges_away(tmp_path: Path) -> None:
             "f=os.open(p,os.O_WRONLY);os.write(f,b'x')",
             "os.truncate(p,1)",
             "os.close(os.open(p,os.O_WRONLY|os.O_TRUNC))",
+            "f=os.open(p,os.O_WRONLY);os.posix_fallocate(f,0,9999)",
+            "f=os.open(p,os.O_WRONLY);os.copy_file_range(os.open(p,os.O_RDONLY),f,3,offset_dst=3)",
         )
         for change in changes:
             file = mount.directory / "file"
@@ -356,6 +358,11 @@ def test_a_write_takes_privileges_away(tmp_path: Path) -> None:
             as_nobody(change)
             assert stat.S_IMODE(file.stat().st_mode) == 0o777, change
             assert "security.capability" not in os.listxattr(file), change
+            file.chmod(0o6777)
+            fd = os.open(file, os.O_RDWR)
+            os.posix_fallocate(fd, 0, 99_999)
+            os.close(fd)
+            assert stat.S_IMODE(file.stat().st_mode) == 0o6777, "root may"
             file.unlink()
     judge(image)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, NoReturn
 from f2tools.errors import Corrupt
 from f2tools.fuse.direct.protocol import ATTR_OUT, ENTRY_OUT
 from f2tools.fuse.options import ServeOptions
-from f2tools.fuse.served import KNOWN_FOR_SECONDS, ROOT_NODE, Served
+from f2tools.fuse.served import KNOWN_FOR_SECONDS, ROOT_NODE, Served, in_group
 from f2tools.native import core
 from f2tools.vfs import Attributes, FileSystem
 
@@ -124,9 +124,14 @@ class Answers(Served):
 
     # -- privileges -------------------------------------------------------------------------------------------------
 
-    def strip(self, ino: int, bits: bool) -> None:
+    def strip_for(self, asked: Asked, ino: int) -> None:
+        """Strip a file whose content its caller changes by a request in which the kernel does not say what goes."""
+        member = in_group(self.files.attributes(ino).gid, asked.uid, asked.gid, asked.pid)
+        self.strip(ino, asked.uid != 0, member)
+
+    def strip(self, ino: int, bits: bool, by_member: bool = True) -> None:
         """Drop a file's capabilities as its content or owner changes, and with `bits` set-user-ID and set-group-ID."""
-        changed = bits and self.lose_privileges(ino)
+        changed = bits and self.lose_privileges(ino, by_member)
         if ino not in self.without_capability:
             with suppress(OSError):
                 if self.files.getxattr(ino, CAPABILITY) is not None:

@@ -89,6 +89,7 @@ class Content(Answers):
     def fallocate(self, asked: Asked) -> bytes:
         handle, offset, length, mode = FALLOCATE_IN.unpack_from(asked.body)
         self.files.fallocate(handle & NUMBER, mode, offset, length)
+        self.strip_for(asked, handle & NUMBER)
         if self.options.sync:
             self.files.fsync(handle & NUMBER)
         return b""
@@ -120,6 +121,8 @@ class Content(Answers):
             if not copied or error.errno not in NO_ROOM:
                 raise
         self.bytes_written += copied
+        if copied:
+            self.strip_for(asked, target & NUMBER)
         if self.options.sync:
             self.files.fsync(target & NUMBER)
         return WRITE_OUT.pack(copied)
