@@ -36,7 +36,7 @@ DIRECTORY_MODE = stat.S_IFDIR | 0o755
 
 _HEADER = struct.Struct("100s8s8s8s12s12s8sc100s6s2s32s32s8s8s155s12s")
 _ZEROS = bytes(BLOCK)
-_LOOKED_AT = 128 << 10  # behind the end mark of an archive without members, which is all zeros
+_MOST_ZEROS = 1 << 20  # behind the end mark of an archive without members: a record of tar has no more
 _KINDS = {
     b"0": stat.S_IFREG, b"\0": stat.S_IFREG, b"7": stat.S_IFREG, b"S": stat.S_IFREG, b"2": stat.S_IFLNK,
     b"3": stat.S_IFCHR, b"4": stat.S_IFBLK, b"5": stat.S_IFDIR, b"D": stat.S_IFDIR, b"6": stat.S_IFIFO,
@@ -109,7 +109,8 @@ class _TarReader:
         if head == _ZEROS:
             following = self._archive.read(BLOCK)
             if following in (b"", _ZEROS):
-                if not self._count and any(self._archive.read(_LOOKED_AT)):
+                behind = self._archive.read(_MOST_ZEROS + 1) if not self._count else b""
+                if len(behind) > _MOST_ZEROS or any(behind):
                     self._fail("not a tar archive: it begins with zeros, as images of file systems do")
                 return None
             head = following

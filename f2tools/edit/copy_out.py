@@ -105,6 +105,8 @@ def _behind(target: str) -> str:
         raise EditFailed(f"{target}: is a link, and where it leads can't be written: {error.strerror}") from None
     if not stat.S_ISREG(kind):
         raise EditFailed(f"{target}: is a link to a device, pipe or socket, and is not replaced")
+    if os.path.samestat(os.stat(target), os.fstat(2)):
+        raise EditFailed(f"{target}: is a link to the file that messages go to, and is not replaced")
     return behind_links(target)
 
 

@@ -170,8 +170,11 @@ def _open_overlay(request: MountRequest, path: str) -> Device:
 
 
 def _state_of(below: Device) -> bytes:
-    """The heads of both checkpoint packs, of which every change to a volume writes one anew; nothing of no volume, nor
-    of a pack that can't be read."""
+    """The heads of both checkpoint packs, of which every checkpoint, and every repair of a table, writes one anew.
+
+    Nothing of no volume, nor of a pack that can't be read.  A repair that corrects fields of nodes or entries alone
+    writes none: there an overlay still lies over the same state.
+    """
     heads: list[bytes] = []
     with suppress(F2fsError):
         geo = Volume(below).geo

@@ -282,6 +282,14 @@ def test_copying_out_to_the_standard_output(tmp_path: Path) -> None:
     assert (tmp_path / "to").read_bytes() == bytes(5 << 20)
     assert link.is_symlink()
     assert os.listdir(here) == []
+    messages = tmp_path / "stderr"
+    messages.symlink_to("/proc/self/fd/2")
+    with open(tmp_path / "log", "w") as log:
+        print("before", file=log, flush=True)
+        assert subprocess.run([F2TOOLS, "cp", f"{image}:/file", messages], stderr=log, cwd=here).returncode == 1
+    said = (tmp_path / "log").read_text()
+    assert said.startswith("before\n")
+    assert "the file that messages go to" in said
     for words, code in (
         (("-r", f"{image}:/d", "-"), 1), ((f"{image}:/file", f"{image}:/hole", "-"), 1),
         (("--json", f"{image}:/file", "-"), 2), ((f"{image}:/none", "-"), 1),

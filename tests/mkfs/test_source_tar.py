@@ -528,6 +528,8 @@ REFUSED = {
     "empty file": ((), "not a tar archive"),
     "image": ((bytes(1024), b"\x10\x20\xf5\xf2"), "begins with zeros"),
     "image with superblocks far away": ((bytes(65600), b"_BHRfS_M"), "begins with zeros"),
+    "image behind a loader": ((bytes(300 << 10), b"\x10\x20\xf5\xf2"), "begins with zeros"),
+    "zeros without end": ((bytes(2 << 20),), "begins with zeros"),
 }  # fmt: skip
 
 
