@@ -66,7 +66,7 @@ EXPLAINED = {
     " fastboot there",
     "generic/103": "fills a volume but for 512 KiB; it leaves room for the nodes of a file only where it knows F2FS",
     **dict.fromkeys(
-        ("pyfuse3 generic/099", "pyfuse3 generic/319", "pyfuse3 generic/444"),
+        ("pyfuse3 generic/099", "pyfuse3 generic/319", "pyfuse3 generic/444", "pyfuse3 generic/697"),
         "the kernel takes the umask off a mode although a default ACL says what it is, unless asked not to, which"
         " pyfuse3 can't",
     ),
