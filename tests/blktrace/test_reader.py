@@ -9,22 +9,31 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 import zstandard
-from click.testing import CliRunner
 
 from f2tools.blktrace.records import COLUMNS, Events
 from f2tools.blktrace.sources import open_trace
 from f2tools.blktrace.trace import Trace
-from f2tools.cli import main
 from f2tools.errors import Unsupported
 from f2tools.trace.analyze import AnalysisRequest, analyze
 from tests.trace import traces
-from tests.trace.traces import DISCARD, FLUSH, READ, SYNC, WRITE, Ev, note, request
+from tests.trace.traces import (
+    DISCARD,
+    FLUSH,
+    READ,
+    SYNC,
+    WRITE,
+    Ev,
+    as_blkparse,
+    as_ftrace,
+    as_perf,
+    note,
+    request,
+)
 
 MESSAGES = [note(0, 1, struct.pack("<II", 1_700_000_000, 5)), note(1, 0, b"fio\0".ljust(16, b"\0"), 100)]
 
@@ -180,22 +189,6 @@ def test_a_magic_inside_of_a_message_is_no_record(tmp_path: Path) -> None:
     assert trace.damage.clean
 
 
-def as_ftrace(events: list[Ev]) -> str:
-    """The same in the words of ftrace."""
-    names = {"Q": "block_bio_queue", "G": "block_getrq", "D": "block_rq_issue", "C": "block_rq_complete"}
-    lines = ["# tracer: nop", "#"]
-    for e in sorted(events, key=lambda event: event.time):
-        letters = ("D" if e.category & DISCARD else "W" if e.category & WRITE else "R") + "S" * bool(e.category & SYNC)
-        size = f"{e.sectors * 512} " if e.op == "D" else ""
-        middle = f"{size}() " if e.op in "DC" else ""
-        tail = "[0]" if e.op == "C" else "[fio]"
-        lines.append(
-            f"             fio-{e.pid:<5} [{e.cpu:03}] d..1. {e.time / 1e9:12.9f}: {names[e.op]}: "
-            f"8,16 {letters} {middle}{e.sector} + {e.sectors} {tail}"
-        )
-    return "\n".join(lines) + "\n"
-
-
 def test_ftrace_and_perf_text_are_the_same_trace(tmp_path: Path) -> None:
     events = [e for n in range(50) for e in request(1_000 + n * 9_000, n * 64, 8, (READ, WRITE | SYNC)[n % 2], n % 2)]
     expected = all_of(open_trace(str(traces.write(tmp_path, events))))
@@ -205,8 +198,7 @@ def test_ftrace_and_perf_text_are_the_same_trace(tmp_path: Path) -> None:
     trace = open_trace(str(text))
     assert_same(all_of(trace), expected, columns)
     assert trace.names == {100: "fio"}
-    perf = as_ftrace(events).replace("-100 ", "   100 ").replace(" d..1.", "").replace("block_", "block:block_")
-    text.write_text(perf)
+    text.write_text(as_perf(events))
     assert_same(all_of(open_trace(str(text))), expected, columns)
 
 
@@ -237,15 +229,6 @@ def test_a_trace_that_is_none_is_said_to_be_none(tmp_path: Path) -> None:
     assert empty.returncode == 0
     assert json.loads(empty.stdout)["events"] == 0
     assert run(tmp_path / "empty").returncode == 0
-
-
-def as_blkparse(events: list[Ev]) -> list[str]:
-    """The lines of blkparse's text that `trace events` prints."""
-    with TemporaryDirectory() as directory:
-        prefix = traces.write(Path(directory), events)
-        return (
-            CliRunner().invoke(main, ["trace", "events", str(prefix)], catch_exceptions=False).output.splitlines(True)
-        )
 
 
 def plain_events(count: int = 300) -> list[Ev]:

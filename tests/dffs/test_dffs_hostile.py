@@ -15,53 +15,14 @@ from f2tools.copyout.tree_show import manifest
 from f2tools.copyout.tree_tar import write_tar
 from f2tools.dffs.check import check
 from f2tools.dffs.layout import BY_ID, COLLISION, POINTER_BITS, InodeHead, LinkPage, VirtualHead
-from f2tools.dffs.nodes import Directory, File
 from f2tools.dffs.pages import NotDffs
 from f2tools.dffs.show import info, map_of, page_facts
 from f2tools.dffs.volume import Volume
 from f2tools.errors import F2fsError
 from tests.device.memory import Memory
-from tests.dffs.volumes import SMALL, change_page, codes, colliding, content, field, reading, volume, writing
+from tests.dffs.volumes import SMALL, change_page, codes, content, field, reading, sample, writing
 
 PAGE = SMALL.raw_page
-
-
-def sample() -> tuple[bytes, dict[str, int]]:
-    """A dump with one of everything, and the pages in which that lies."""
-    made = volume()
-    parent = made.mkdir(1, b"folder", 0o755)
-    inner = made.mkdir(parent, b"inner", 0o755)
-    small = made.create(parent, b"small", 0o644)
-    made.write(small, 0, b"content")
-    large = made.create(parent, b"large", 0o644)
-    made.write(large, 0, b"content" * 1000)
-    made.write(large, 660_000, b"far")
-    made.symlink(parent, b"link", b"large")
-    for name in colliding(5):
-        made.write(made.create(inner, name, 0o644), 0, name)
-    made.link(small, inner, b"other")
-    made.setxattr(large, "user.name", b"value")
-    made.close()
-    seen = reading(content(made))
-    assert codes(content(made)) == set()
-    big = seen.at_path(b"/folder/large")
-    assert isinstance(big, File)
-    directory = seen.at_path(b"/folder/inner")
-    assert isinstance(directory, Directory)
-    other = seen.find(directory, b"other")
-    assert other is not None
-    leaf = seen.index_address(big, 0, 0)
-    pages = {
-        "root": seen.root.page, "folder": seen.at_path(b"/folder").page, "inner": directory.page,
-        "small": seen.at_path(b"/folder/small").page, "large": big.page, "link": other.holder.page,
-        "virtual": seen.virtual(directory.first).page, "index": leaf, "data": big.slots[0],
-        "symlink": seen.at_path(b"/folder/link", follow=False).page, "table": seen.state.table[0],
-        "space": seen.state.space[0], "checkpoint": seen.state.place,
-    }  # fmt: skip
-    assert all(pages.values())
-    return content(made), pages
-
-
 IMAGE, AT = sample()
 BUCKETS_AT = InodeHead.size + 256
 

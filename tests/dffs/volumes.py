@@ -12,7 +12,7 @@ from f2tools.device.changes.record import Event, Recorder
 from f2tools.dffs.check import DffsReport, check
 from f2tools.dffs.layout import CHECKPOINT_MAGIC, INODE_MAGIC, LINK_MAGIC, ROOT_ID, VIRTUAL_MAGIC, Shape
 from f2tools.dffs.mkfs import format_chip
-from f2tools.dffs.nodes import Directory, name_hash
+from f2tools.dffs.nodes import Directory, File, name_hash
 from f2tools.dffs.pages import build_spare, parse_tag
 from f2tools.dffs.volume import Volume
 from f2tools.dffs.write import WritableVolume
@@ -126,6 +126,42 @@ def torn(image: bytearray, event: Event, geometry: Geometry, chance: random.Rand
             image[page] = b"\xff" * geometry.raw_page
         elif fate < 0.7:
             image[page] = bytes(a | b for a, b in zip(image[page], chance.randbytes(geometry.raw_page), strict=True))
+
+
+def sample(geometry: Geometry = SMALL) -> tuple[bytes, dict[str, int]]:
+    """A dump with one of everything, and the pages in which that lies."""
+    made = volume(geometry)
+    parent = made.mkdir(1, b"folder", 0o755)
+    inner = made.mkdir(parent, b"inner", 0o755)
+    small = made.create(parent, b"small", 0o644)
+    made.write(small, 0, b"content")
+    large = made.create(parent, b"large", 0o644)
+    made.write(large, 0, b"content" * 1000)
+    made.write(large, 660_000, b"far")
+    made.symlink(parent, b"link", b"large")
+    for name in colliding(5):
+        made.write(made.create(inner, name, 0o644), 0, name)
+    made.link(small, inner, b"other")
+    made.setxattr(large, "user.name", b"value")
+    made.close()
+    seen = reading(content(made))
+    assert codes(content(made)) == set()
+    big = seen.at_path(b"/folder/large")
+    assert isinstance(big, File)
+    directory = seen.at_path(b"/folder/inner")
+    assert isinstance(directory, Directory)
+    other = seen.find(directory, b"other")
+    assert other is not None
+    leaf = seen.index_address(big, 0, 0)
+    pages = {
+        "root": seen.root.page, "folder": seen.at_path(b"/folder").page, "inner": directory.page,
+        "small": seen.at_path(b"/folder/small").page, "large": big.page, "link": other.holder.page,
+        "virtual": seen.virtual(directory.first).page, "index": leaf, "data": big.slots[0],
+        "symlink": seen.at_path(b"/folder/link", follow=False).page, "table": seen.state.table[0],
+        "space": seen.state.space[0], "checkpoint": seen.state.place,
+    }  # fmt: skip
+    assert all(pages.values())
+    return content(made), pages
 
 
 def change_page(image: bytes, page: int, change: Callable[[bytearray], object], geometry: Geometry = SMALL) -> bytes:

@@ -27,26 +27,11 @@ from f2tools.errors import F2fsError
 from f2tools.flash.vsl import Vsl, open_vsl
 from tests.device.memory import Memory
 from tests.dfs import volumes
-from tests.dfs.volumes import change_block, clock, codes, content, geometry, volume
+from tests.dfs.volumes import FILE, FOLDER, INNER, change_block, clock, content, geometry, sample, volume
 
 pytestmark = pytest.mark.usefixtures("directories")
 
 GEO = geometry()
-FOLDER, FILE, LINK, INNER = 2, 3, 4, 5
-
-
-def sample() -> bytes:
-    """An image with a directory that holds a file, a link and a directory."""
-    made = volume()
-    directory = made.mkdir(ROOT_INO, b"folder", 0o755)
-    file = made.create(directory, b"file", 0o644)
-    made.write(file, 0, b"content" * 100)
-    link = made.symlink(directory, b"link", b"file")
-    inner = made.mkdir(directory, b"inner", 0o755)
-    assert (directory, file, link, inner) == (FOLDER, FILE, LINK, INNER)
-    made.close()
-    assert codes(content(made)) == set()
-    return content(made)
 
 
 def damaged(change: Callable[[Vsl], object]) -> bytes:

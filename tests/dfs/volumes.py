@@ -21,6 +21,7 @@ MIDDLE = Shape(page_size=4096, pages_per_block=8, blocks=24)
 TIGHT = Shape(page_size=4096, pages_per_block=8, blocks=12)
 TIGHT_SIZE = 340 * 512
 CHUNK, SLOT = 64 << 20, 2048
+FOLDER, FILE, LINK, INNER = 2, 3, 4, 5  # the inodes of `sample`
 hashed = False  # the kind of directories that volumes are made with; see conftest.py
 
 
@@ -41,6 +42,20 @@ def formatted(shape: Shape = SHAPE, size: int = SIZE, chunk: int | None = CHUNK,
 def volume(**settings: object) -> WritableVolume:
     """An empty volume, to be changed."""
     return WritableVolume(formatted(**settings), clock=clock())  # type: ignore[arg-type]
+
+
+def sample(**settings: object) -> bytes:
+    """An image with a directory that holds a file, a link and a directory."""
+    made = volume(**settings)
+    directory = made.mkdir(ROOT_INO, b"folder", 0o755)
+    file = made.create(directory, b"file", 0o644)
+    made.write(file, 0, b"content" * 100)
+    link = made.symlink(directory, b"link", b"file")
+    inner = made.mkdir(directory, b"inner", 0o755)
+    assert (directory, file, link, inner) == (FOLDER, FILE, LINK, INNER)
+    made.close()
+    assert codes(content(made)) == set()
+    return content(made)
 
 
 def content(of: WritableVolume) -> bytes:

@@ -20,11 +20,17 @@ from typing import Any
 import zstandard
 
 from f2tools.device.changes.overlay import Overlay
+from f2tools.device.containers.sparse import CRC32, DONT_CARE, FILL, RAW
+from tests.blktrace.foreign import SAMPLES as FOREIGN
 from tests.device.memory import Memory
+from tests.device.test_sparse import sparse_file
 from tests.dump.craft import f2
 from tests.images import DIRECTORY, ROOT, copy_sparse, reference
+from tests.trace.traces import as_blkparse, as_ftrace, as_perf, request
 
-KINDS = ("volume", "container", "undo", "overlay", "tar", "trace")
+KINDS = (
+    "volume", "container", "undo", "overlay", "tar", "trace", "requests", "texts", "vsl", "dfs", "dffs", "index",
+)  # fmt: skip
 CONTAINERS = (
     "small.qcow2", "small-zstd.qcow2", "small-lz4.aff4", "small-map.aff4", "small.E01", "small.vhdx", "small.vmdk",
 )  # fmt: skip
@@ -38,8 +44,11 @@ PACKAGE = str(ROOT / "f2tools")
 
 def seeds(kind: str, work: Path) -> list[bytes]:
     """The files of a kind; `work` is for what is made on the way."""
-    return {"container": _containers, "undo": _undo, "overlay": _overlay, "tar": _tars, "trace": _traces,
-            "volume": _volumes}[kind](work)  # fmt: skip
+    from tests.hostile import fuzzed_texts  # which the fuzzer imports itself, to follow what it uses
+
+    made = {"container": _containers, "undo": _undo, "overlay": _overlay, "tar": _tars, "trace": _traces,
+            "requests": _requests, "texts": fuzzed_texts.seeds}  # fmt: skip
+    return made.get(kind, _patches)(work)
 
 
 def kept(kind: str) -> list[bytes]:
@@ -94,8 +103,9 @@ def _lines_of(judge: Callable[[bytes], None], data: bytes) -> set[tuple[str, int
     return lines
 
 
-def _volumes(_: Path) -> list[bytes]:
-    return [b"", bytes(20), bytes(range(60))]
+def _patches(_: Path) -> list[bytes]:
+    """Of a kind whose inputs are changes: each command and each sample once."""
+    return [b"", bytes(20), bytes(range(60)), *(bytes([n, n]) + bytes(range(2 + n, 60)) for n in range(1, 12))]
 
 
 def _unpacked(path: Path, most: int = -1) -> bytes:
@@ -105,7 +115,11 @@ def _unpacked(path: Path, most: int = -1) -> bytes:
 def _containers(_: Path) -> list[bytes]:
     where = ROOT / "tests/device/data"
     whole = [_unpacked(where / f"{name}.zst") for name in CONTAINERS]
-    return whole + [_unpacked(where / f"{name}.zst", CUT_DISK_BYTES) for name in DISKS]
+    chunks = [(RAW, 1, bytes(range(256)) * 16), (FILL, 2, b"fill"), (DONT_CARE, 5, b""), (CRC32, 0, bytes(4))]
+    return [
+        *whole, sparse_file(chunks), zstandard.ZstdCompressor().compress(bytes(1 << 16)),
+        *(_unpacked(where / f"{name}.zst", CUT_DISK_BYTES) for name in DISKS),
+    ]  # fmt: skip
 
 
 def _undo(work: Path) -> list[bytes]:
@@ -139,7 +153,13 @@ def _tars(work: Path) -> list[bytes]:
 
 def _traces(_: Path) -> list[bytes]:
     churn = DIRECTORY / "traces" / "churn"
-    return [_unpacked(churn / name, CUT_BYTES) for name in ("ftrace.txt.zst", "x.blktrace.0.zst")]
+    events = [*request(1_000, 64), *request(200_000, 72, 16)]
+    texts = [as_ftrace(events).encode(), as_perf(events).encode(), "".join(as_blkparse(events)).encode()]
+    return [_unpacked(churn / name, CUT_BYTES) for name in ("ftrace.txt.zst", "x.blktrace.0.zst")] + texts
+
+
+def _requests(_: Path) -> list[bytes]:
+    return [text.encode() for text, _ in FOREIGN.values()]
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ MEMORY_BYTES = 448 << 20  # beyond what the process had before
 READ_AT_MOST = 64 << 20  # of what a command prints: a file may be a hole of terabytes
 EXIT_CODES = {0, 1, 2, 8}
 FOUND = 4  # of those that check, which say what they found on standard output
-CHECKS = {"fsck", "doctor", "recover"}
+CHECKS = {"fsck", "doctor", "recover", "check"}  # also of `dfs`, `dffs`, `vsl`
 
 COMMANDS = (
     ("dump", "info", "{image}"),
@@ -88,7 +88,7 @@ def exercise(image: Path, work: Path, nid: int, blkaddr: int, commands: tuple[tu
     failures: list[str] = []
     for command in commands:
         words = [w.format(image=image, work=work, nid=nid, blkaddr=blkaddr) for w in command]
-        why = _one(lambda words=words: _main(words), words[0] in CHECKS)
+        why = _one(lambda words=words: _main(words), bool(CHECKS & set(words[:2])))
         if why:
             failures.append(f"f2tools {' '.join(words)}: {why}")
         if os.path.lexists(work / "out"):
@@ -128,7 +128,7 @@ def _one(call: Callable[[], None], checks: bool = False) -> str | None:
     if reader.taken > READ_AT_MOST and code == 141:
         return None
     if code not in EXIT_CODES and not (checks and code == FOUND):
-        return f"exit code {code}"
+        return f"exit code {code}: {err.getvalue()[-2000:]}"
     if code and not err.getvalue().strip() and not (checks and reader.taken):
         return f"exit code {code} without a word on stderr"
     if "Traceback" in err.getvalue():

@@ -1,7 +1,8 @@
 """Coverage-guided fuzzing of what f2tools reads: `python -m tests.hostile.fuzz KIND [options of libFuzzer]`.
 
 KIND is one of `tests.hostile.corpus.KINDS`.  It begins with the inputs of that module, and with what it has found in
-.cache/fuzz/KIND, or below the directory F2_FUZZ_WORK; what is new goes there.
+.cache/fuzz/KIND, or below the directory F2_FUZZ_WORK; what is new goes there.  Followed are the lines of the modules
+that those inputs load.
 """
 
 from __future__ import annotations
@@ -14,27 +15,9 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["f2tools"]):
-    import f2tools.blktrace.exported
-    import f2tools.blktrace.foreign
-    import f2tools.copyin.archive
-    import f2tools.copyin.source_tar
-    import f2tools.device.changes.overlay_log
-    import f2tools.device.changes.undo
-    import f2tools.device.containers.aff4
-    import f2tools.device.containers.libyal
-    import f2tools.device.containers.partition
-    import f2tools.device.containers.qcow2
-    import f2tools.device.containers.sparse
-    import f2tools.device.containers.split
-    import f2tools.device.containers.zst
-    import f2tools.dump.cli
-    import f2tools.mkfs.cli
-    import f2tools.trace.cli
-    import f2tools.undo.cli  # noqa: F401 - to be instrumented
+    from tests.hostile.corpus import FOUND, KINDS, kept, seeds
+    from tests.hostile.exercise import measure_from_here
     from tests.hostile.inputs import judge_of
-
-from tests.hostile.corpus import FOUND, KINDS, kept, seeds
-from tests.hostile.exercise import measure_from_here
 
 LIMITS = ("-timeout=180", "-rss_limit_mb=2048")
 
@@ -49,10 +32,13 @@ def main() -> None:
     found.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(begin, ignore_errors=True)
     begin.mkdir()
-    for number, data in enumerate([*seeds(kind, work), *kept(kind)]):
-        (begin / str(number)).write_bytes(data)
+    with atheris.instrument_imports(include=["f2tools"]):
+        inputs = [*seeds(kind, work), *kept(kind)]
+        judge = judge_of(kind, work)
+        for number, data in enumerate(inputs):
+            (begin / str(number)).write_bytes(data)
+            judge(data)
     measure_from_here()
-    judge = judge_of(kind, work)
     atheris.Setup([sys.argv[0], *options, str(found), str(begin), *LIMITS], judge)
     atheris.Fuzz()
 

@@ -6,7 +6,6 @@ checkpoint are made right again.  What the engine may raise is `F2fsError` and `
 
 from __future__ import annotations
 
-import struct
 from functools import cache
 from typing import Any
 
@@ -21,13 +20,12 @@ from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.checkpoint import checkpoint_crc
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
+from tests.hostile.patches import patches_of
 from tests.hostile.targets import Place, structures
 from tests.images import reference
 
 IMAGE = "compress-lzo-rle"
 READ_AT_MOST = 1 << 20  # bytes of one file
-PATCH = struct.Struct("<HHB")  # which structure, where in it, how many bytes follow
-MOST_PATCHES, MOST_BYTES = 6, 8
 
 
 class Patched(Device):
@@ -126,16 +124,8 @@ def one_input(data: bytes) -> None:
     """One run: patches from the input, then every read."""
     blocks, size, places = _loaded()
     device = Patched(blocks, size)
-    at = 0
-    for _ in range(MOST_PATCHES):
-        if len(data) - at <= PATCH.size:
-            break
-        which, where, count = PATCH.unpack_from(data, at)
-        at += PATCH.size
-        start, length = places[which % len(places)]
-        count = 1 + count % MOST_BYTES
-        device.patch(start + where % length, data[at : at + count])
-        at += count
+    for offset, new in patches_of(data, places):
+        device.patch(offset, new)
     _seal(device)
     try:
         look_at_everything(Volume(device))

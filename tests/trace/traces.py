@@ -8,11 +8,14 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import zstandard
+from click.testing import CliRunner
 
 from f2tools.blktrace.records import OP_NUMBERS
+from f2tools.cli import main
 from tests import images
 
 DIRECTORY = Path(__file__).parent.parent / "reference" / "traces"
@@ -96,6 +99,36 @@ def request(
     """A bio that becomes a request of its own: Q, G, D, C."""
     one = Ev(start, "Q", sector, sectors, category, pid, cpu)
     return [one, *(replace(one, time=start + at, op=op) for at, op in ((500, "G"), (2_000, "D"), (2_000 + took, "C")))]
+
+
+def as_ftrace(events: list[Ev]) -> str:
+    """The same in the words of ftrace."""
+    names = {"Q": "block_bio_queue", "G": "block_getrq", "D": "block_rq_issue", "C": "block_rq_complete"}
+    lines = ["# tracer: nop", "#"]
+    for e in sorted(events, key=lambda event: event.time):
+        letters = ("D" if e.category & DISCARD else "W" if e.category & WRITE else "R") + "S" * bool(e.category & SYNC)
+        size = f"{e.sectors * 512} " if e.op == "D" else ""
+        middle = f"{size}() " if e.op in "DC" else ""
+        tail = "[0]" if e.op == "C" else "[fio]"
+        lines.append(
+            f"             fio-{e.pid:<5} [{e.cpu:03}] d..1. {e.time / 1e9:12.9f}: {names[e.op]}: "
+            f"8,16 {letters} {middle}{e.sector} + {e.sectors} {tail}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def as_perf(events: list[Ev]) -> str:
+    """The same in the words of perf script; all events are of process 100."""
+    return as_ftrace(events).replace("-100 ", "   100 ").replace(" d..1.", "").replace("block_", "block:block_")
+
+
+def as_blkparse(events: list[Ev]) -> list[str]:
+    """The lines of blkparse's text that `trace events` prints."""
+    with TemporaryDirectory() as directory:
+        prefix = write(Path(directory), events)
+        return (
+            CliRunner().invoke(main, ["trace", "events", str(prefix)], catch_exceptions=False).output.splitlines(True)
+        )
 
 
 def unpacked(name: str, directory: Path) -> Path:
