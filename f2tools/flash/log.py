@@ -35,6 +35,7 @@ from f2tools.flash.format import (
 )
 from f2tools.flash.medium import EraseFailed, Medium, ProgramFailed
 
+MOST_ERASES = 0xFFFFFFFF  # that the head of a log block can say
 FREE, STALE, USED, BAD = range(4)
 """An erase block: erased; to be erased before it is used; in the log; never used again."""
 
@@ -91,6 +92,10 @@ class BlockTable:
         """The blocks of the log, oldest first."""
         used = self.used()
         return used[np.argsort(self.seq[used])].tolist()
+
+    def wear(self, block: int, erases: int) -> None:
+        """A block was erased at least so often; what does not fit into its head is as much as does."""
+        self.erases[block] = min(max(int(self.erases[block]), erases), MOST_ERASES)
 
     def release(self, block: int, state: int) -> None:
         """A block is no longer part of the log."""
@@ -330,7 +335,7 @@ class Log:
             self.medium.retire(block)
             return False
         self.table.state[block] = FREE
-        self.table.erases[block] += 1
+        self.table.wear(block, int(self.table.erases[block]) + 1)
         self.blocks_erased += 1
         return True
 

@@ -253,7 +253,7 @@ class _Replay:
             table.release(block, STALE)
             self.heads.pop(block, None)
         if table.state[block] == STALE:
-            table.erases[block] = max(int(table.erases[block]), erases + 1)
+            table.wear(block, erases + 1)
 
     def drop_trimmed(self) -> None:
         """Unmap what trims are younger than."""
