@@ -18,7 +18,7 @@ import click
 
 from f2tools import newfile
 from f2tools.copyout.keep import Keep, keep_options
-from f2tools.copyout.walk import Lost, shown
+from f2tools.copyout.walk import Lost, not_in_full, shown
 from f2tools.errors import Usage
 from f2tools.options import force_option, json_option, must_be_free, print_json, progress
 from f2tools.text import printable
@@ -190,6 +190,7 @@ class TreeCommands:
                 json.dump(found, out, indent=0)
                 out.write("\n")
             if "errors" in found:
+                click.echo(f"f2tools: {not_in_full(len(found['errors']))}", err=True)
                 sys.exit(1)
 
         return manifest

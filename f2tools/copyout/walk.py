@@ -51,6 +51,11 @@ class Found(NamedTuple):
         return self.path.rpartition(b"/")[2]
 
 
+def not_in_full(count: int) -> str:
+    """What a manifest's errors are called on standard error."""
+    return f'{count} could not be read in full; see "errors"'
+
+
 def shown(path: bytes) -> str:
     """A path as text; bytes that are not UTF-8 become lone surrogates."""
     return path.decode("utf-8", "surrogateescape")

@@ -16,7 +16,7 @@ import click
 import f2tools
 from f2tools import newfile
 from f2tools.copyout.keep import Keep, keep_options
-from f2tools.copyout.walk import THERE_ALREADY, shown
+from f2tools.copyout.walk import THERE_ALREADY, not_in_full, shown
 from f2tools.errors import F2fsError
 from f2tools.options import (
     as_of_option,
@@ -489,7 +489,7 @@ def manifest(image: str, path: str, output: str | None, force: bool, opening: Op
         ):
             errors = write_manifest(volume, out, path, advance=bar.advance)
     if errors:
-        click.echo(f'f2tools: {len(errors)} could not be read in full; see "errors"', err=True)
+        click.echo(f"f2tools: {not_in_full(len(errors))}", err=True)
         _partly()
 
 
