@@ -119,7 +119,7 @@ def read_set(path: str) -> Iterator[str]:
         if first.startswith(_HASHDEEP):
             yield from _hashdeep(path, file)
         elif _columns(first):
-            yield from _table(file, _columns(first))
+            yield from _table(path, file, _columns(first))
         else:
             yield from _plain(path, first, file)
 
@@ -130,11 +130,15 @@ def _columns(header: str) -> list[int]:
     return [at for at, name in enumerate(names) if name.strip().lower() in _COLUMNS]
 
 
-def _table(file: IO[str], columns: list[int]) -> Iterator[str]:
-    for row in csv.reader(file):
-        for at in columns:
-            if at < len(row) and len(row[at]) in _BY_LENGTH:
-                yield row[at].lower()
+def _table(path: str, file: IO[str], columns: list[int]) -> Iterator[str]:
+    rows = csv.reader(file)
+    try:
+        for row in rows:
+            for at in columns:
+                if at < len(row) and len(row[at]) in _BY_LENGTH:
+                    yield row[at].lower()
+    except csv.Error as error:
+        raise Usage(f"{path}, line {rows.line_num + 1}: {error}") from None
 
 
 def _hashdeep(path: str, file: IO[str]) -> Iterator[str]:

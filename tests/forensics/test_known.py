@@ -116,6 +116,13 @@ def test_a_file_that_is_no_set_is_refused_with_the_line(image: Path, tmp_path: P
     assert f2("hashes", image, "--hide-known").code == 2
 
 
+def test_a_table_of_hashes_with_a_quote_that_is_left_open_is_refused(image: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad"
+    bad.write_text('MD5,name\nd41d8cd98f00b204e9800998ecf8427e,x\n"' + "x" * 300_000)
+    done = f2("hashes", image, "--known", bad)
+    assert (done.code, "bad, line 3: field larger" in done.err) == (2, True)
+
+
 def test_holes_without_end_are_not_hashed_and_that_is_told(image: Path, tmp_path: Path) -> None:
     path = tmp_path / "image"
     path.write_bytes(image.read_bytes())
