@@ -1,6 +1,7 @@
 """The finished part of a run, so that an interrupted one can go on: an object a line after a line that names the run.
 
-The file lies beside the output until that is whole.  A line that a crash tore counts as not written.
+The file lies beside the output until that is whole.  A line that a crash tore, or that is no
+result, counts as not written.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Self
 
-from f2tools import newfile
+from f2tools import newfile, untrusted_json
 from f2tools.device.media.remote import without_credentials
 from f2tools.errors import DeviceError, Usage
-from f2tools.fleet.verbs import Options
+from f2tools.fleet.tables import fits
+from f2tools.fleet.verbs import VERBS, Options
 from f2tools.fleet.work import Result
 from f2tools.version import __version__
 
@@ -31,6 +33,7 @@ class Journal:
     def __init__(self, output: str, verb: str, options: Options, *, fresh: bool = False) -> None:
         self.path = output + SUFFIX
         self._places: dict[str, int] = {}
+        self._verb = VERBS[verb]
         self._head = {"format": FORMAT, "f2tools": __version__, "verb": verb, "options": asdict(options)}
         if fresh:
             with suppress(FileNotFoundError):
@@ -67,11 +70,22 @@ class Journal:
         place = self._file.tell()
         while (line := self._file.readline()).endswith(b"\n"):
             found = _object(line)
-            if found is None or not isinstance(found.get("name"), str):
+            if found is None or not self._is_result(found):
                 break
             self._places[found["name"]] = place
             place = self._file.tell()
         self._file.truncate(place)
+
+    def _is_result(self, found: dict[str, Any]) -> bool:
+        row, findings, columns = found.get("row"), found.get("findings"), self._verb.finding_columns
+        if not isinstance(found.get("name"), str) or not isinstance(findings, list):
+            return False
+        if not all(fits(one, columns) and one.keys() == columns.keys() for one in findings):
+            return False
+        if not fits(row, self._verb.columns) or not {"target", "ok", "reason", "looked_at"} <= row.keys():
+            return False
+        told = ("target",) if row["ok"] else ("target", "reason")
+        return None not in (row["ok"], row["looked_at"], *(row[name] for name in told))
 
     def __contains__(self, target: str) -> bool:
         return _key(target) in self._places
@@ -113,7 +127,7 @@ def _key(target: str) -> str:
 
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
+        found = untrusted_json.loads(line)
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

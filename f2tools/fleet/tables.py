@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
 from f2tools import newfile
 from f2tools.errors import Usage
@@ -65,6 +65,22 @@ class _Table:
         self._writer.close()
 
 
+def fits(row: Any, columns: dict[str, str]) -> TypeGuard[Row]:
+    """Whether each value of a row can stand in a table with these columns."""
+    return isinstance(row, dict) and all(
+        name in columns and (value is None or _fits(value, _VALUES[columns[name]])) for name, value in row.items()
+    )
+
+
+def _fits(value: Any, kinds: tuple[type, ...]) -> bool:
+    if type(value) not in kinds:
+        return False
+    if isinstance(value, str):
+        return value.isprintable()
+    return not isinstance(value, int) or -(1 << 63) <= value < 1 << 63
+
+
+_VALUES = {"bool": (bool,), "int64": (int,), "float64": (float, int), "string": (str,)}
 _TYPES = {"bool": "bool_", "int64": "int64", "float64": "float64", "string": "string"}
 
 

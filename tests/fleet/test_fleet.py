@@ -19,6 +19,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from f2tools import cluster as fleet_cluster
+from f2tools.fleet.journal import Journal
 from f2tools.fleet.page import page as page_of
 from f2tools.fleet.run import FleetRequest, run
 from f2tools.fleet.summary import Summary
@@ -200,6 +201,32 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was(
     run(request, resumed=told.append)
     assert told == [3]
     assert both_tables(out) == expected
+
+
+ROW = {"target": "a", "ok": True, "reason": None, "looked_at": True}
+FORGED: dict[str, object] = {
+    "no row": {"name": "a", "findings": []},
+    "a row that is none": {"name": "a", "row": 7, "findings": []},
+    "no verdict": {"name": "a", "row": ROW | {"ok": None}, "findings": []},
+    "a column that there is not": {"name": "a", "row": ROW | {"more": 1}, "findings": []},
+    "text for a number": {"name": "a", "row": ROW | {"size_bytes": "many"}, "findings": []},
+    "a number that no column holds": {"name": "a", "row": ROW | {"size_bytes": 1 << 63}, "findings": []},
+    "no reason": {"name": "a", "row": ROW | {"ok": False}, "findings": []},
+    "a name of no file": {"name": "a", "row": ROW | {"label": "\ud800"}, "findings": []},
+    "a finding that is none": {"name": "a", "row": ROW, "findings": [7]},
+    "a finding without its columns": {"name": "a", "row": ROW, "findings": [{"code": "x"}]},
+}
+
+
+@pytest.mark.parametrize("how", [*FORGED, "lists without end"])
+def test_a_line_of_a_journal_that_is_no_result_counts_as_not_written(how: str, tmp_path: Path) -> None:
+    out = str(tmp_path / "out.parquet")
+    with Journal(out, "info", Options()) as journal:
+        journal.add("before", Result(ROW, []))
+    with open(f"{out}.part", "a") as file:
+        file.write(f"{json.dumps(FORGED[how])}\n" if how in FORGED else "[" * 100_000 + "\n")
+    with Journal(out, "info", Options()) as journal:
+        assert ("before" in journal, "a" in journal) == (True, False)
 
 
 def test_the_beginning_of_another_run_is_not_gone_on_with(fleet: list[str], scheduler: str, tmp_path: Path) -> None:
