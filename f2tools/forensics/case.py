@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from f2tools import __version__, newfile
+from f2tools import __version__, newfile, untrusted_json
 from f2tools.errors import Corrupt, Where
 from f2tools.forensics.picture import timeline_svg
 from f2tools.forensics.report import html_page, html_table, html_text, write_report
@@ -33,19 +33,21 @@ def is_case(directory: str) -> bool:
 
 
 def read_case(directory: str) -> dict[str, Any]:
-    """What case.json holds; Corrupt where an entry of the chain does not fit the one before."""
+    """What case.json holds; Corrupt where an entry does not fit the one before, or no page can be made of them."""
     path = os.path.join(directory, CASE)
     try:
         with open(path, encoding="utf-8") as file:
-            case = json.load(file)
+            case = untrusted_json.loads(file.read())
         entries = case["custody"]
         before = None
         for number, entry in enumerate(entries, 1):
             if entry["previous"] != before:
                 raise Corrupt(Where(path=path), f"entry {number} of the custody does not follow the one before it")
             before = _digest(entry)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Corrupt(Where(path=path), f"is no case: {error}") from None
+            _ = [one["hashes"] for one in entry["files"]]
+        page(directory, case)  # which takes all that its entries, and the reports that they vouch for, must have
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise Corrupt(Where(path=path), f"is no case: {type(error).__name__}: {error}") from None
     return case
 
 
@@ -154,7 +156,7 @@ def _report(directory: str, entry: dict[str, Any]) -> dict[str, Any] | None:
         if _sha256(path) != entry["report_sha256"]:
             return None
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            return untrusted_json.loads(file.read())
     except (OSError, ValueError):
         return None
 

@@ -98,6 +98,46 @@ def test_a_chain_that_was_changed_is_not_added_to(made: Path, case: Path) -> Non
     assert not (case / "one.img-2").exists()
 
 
+FORGED: dict[str, dict[str, Any]] = {  # what is changed in the only entry
+    "hashes that are none": {"content": 7},
+    "files that are none": {"files": [7]},
+    "arguments that are none": {"arguments": None},
+    "a verdict that there is not": {"unchanged": "perhaps"},
+}
+
+
+@pytest.mark.parametrize("how", FORGED)
+def test_a_case_that_no_page_can_be_made_of_is_refused(how: str, made: Path, case: Path) -> None:
+    found = json.loads((case / "case.json").read_text())
+    found["custody"] = [found["custody"][0] | FORGED[how]]
+    (case / "case.json").write_text(json.dumps(found))
+    with pytest.raises(Corrupt, match="is no case"):
+        add(str(case), [again(made)], [])
+    assert not (case / "one.img-2").exists()
+
+
+def test_an_entry_of_a_case_that_lacks_all_is_refused(made: Path, case: Path) -> None:
+    (case / "case.json").write_text('{"custody": [{"previous": null}]}')
+    with pytest.raises(Corrupt, match="is no case"):
+        add(str(case), [again(made)], [])
+
+
+def test_a_case_or_a_report_nested_without_end_is_refused(made: Path, case: Path) -> None:
+    found = json.loads((case / "case.json").read_text())
+    report = case / found["custody"][1]["report"] / "report.json"
+    report.write_text("[" * 100_000)
+    found["custody"][1]["report_sha256"] = hashlib.sha256(report.read_bytes()).hexdigest()
+    (case / "case.json").write_text(json.dumps(found))
+    add(str(case), [again(made)], [])
+    assert "the report was changed or is gone" in (case / "index.html").read_text()
+    report.write_text("{}")
+    found["custody"][1]["report_sha256"] = hashlib.sha256(report.read_bytes()).hexdigest()
+    for text in (json.dumps(found), "[" * 100_000):
+        (case / "case.json").write_text(text)
+        with pytest.raises(Corrupt, match="is no case"):
+            add(str(case), [again(made)], [])
+
+
 def test_a_report_that_was_changed_is_named(made: Path, case: Path) -> None:
     report = case / "two.img" / "report.json"
     report.write_text(report.read_text().replace("both", "BOTH"))
