@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from f2tools import newfile
+from f2tools import newfile, untrusted_json
 from f2tools.errors import F2fsError, Taken, Usage
 from f2tools.experiment.model import (
     Experiment,
@@ -121,7 +121,7 @@ class Store:
         if not os.listdir(self.directory):
             return None
         try:
-            kept = json.loads((self.directory / ASKED).read_text())
+            kept = untrusted_json.loads((self.directory / ASKED).read_text())
             told = all(all(isinstance(one, str) for one in kept[name]) for name in _MORE)
         except (OSError, ValueError, LookupError, TypeError):
             kept, told = {}, False
@@ -146,7 +146,7 @@ class Store:
         if self.directory is None:
             return None
         try:
-            kept = json.loads(self._path(experiment, part).read_text())
+            kept = untrusted_json.loads(self._path(experiment, part).read_text())
             same = kept["asked"] == _asked(part, setting)
             return Found(kept["numbers"], kept["seconds"], kept["cpu_seconds"]) if same else None
         except (OSError, ValueError, KeyError, TypeError):

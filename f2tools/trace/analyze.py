@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from f2tools import untrusted_json
 from f2tools.blktrace.pairing import Pairer
 from f2tools.blktrace.ranges import Cuts, cuts_of, in_pieces
 from f2tools.blktrace.records import WRITES, C, D, Q, R, X, classes
@@ -71,7 +71,7 @@ def from_directory(request: AnalysisRequest) -> AnalysisRequest:
     if not path.is_dir() or not notes.is_file():
         return request
     try:
-        kept = json.loads(notes.read_text())
+        kept = untrusted_json.loads(notes.read_text())
         if not isinstance(kept, dict):
             raise ValueError("not an object")
     except ValueError as error:
@@ -93,10 +93,10 @@ def fio_bytes(path: str) -> int:
     text = Path(path).read_text(errors="replace")
     start = text.find("{")
     try:
-        document = json.loads(text[start:]) if start >= 0 else None
+        document = untrusted_json.loads(text[start:]) if start >= 0 else None
         jobs = document["jobs"]  # type: ignore[index]
         return sum(int(job["write"]["io_bytes"]) for job in jobs)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise Usage(f"{path}: not fio's JSON output: {error}") from error
 
 

@@ -172,7 +172,10 @@ def test_a_report_is_not_replaced_by_that_of_another_run_unless_forced(tmp_path:
     assert sorted(path.name for path in (out / "traces").iterdir()) == ["fsync"], "the other run is gone"
 
 
-@pytest.mark.parametrize("asked", [None, "", "[]", '{"scale": "1/512"}', '{"experiments": [[]], "fs": [{}]}'])
+@pytest.mark.parametrize(
+    "asked",
+    [None, "", "[]", '{"scale": "1/512"}', '{"experiments": [[]], "fs": [{}]}', "[" * 100_000],
+)
 def test_what_is_not_known_to_be_a_report_is_never_removed(asked: str | None, tmp_path: Path) -> None:
     mine = tmp_path / "out" / "traces" / "sdb.blktrace.0"
     mine.parent.mkdir(parents=True)

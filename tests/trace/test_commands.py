@@ -82,8 +82,17 @@ def test_fio_says_what_the_application_wrote(tmp_path: Path) -> None:
     fio = tmp_path / "fio.json"
     fio.write_text('fio: a warning\n{"jobs": [{"write": {"io_bytes": 1000}}, {"write": {"io_bytes": 67157016}}]}')
     assert json.loads(trace("analyze", CHURN, "--fio", fio, "--json").output)["fs_waf"] == 1.0
-    fio.write_text("{}")
-    assert run("analyze", CHURN, "--fio", fio).returncode == 2
+    for wrong in ("{}", '{"jobs": [{"write": {"io_bytes": Infinity}}]}', '{"jobs":' + "[" * 100_000):
+        fio.write_text(wrong)
+        refused = run("analyze", CHURN, "--fio", fio)
+        assert (refused.returncode, "not fio's JSON output" in refused.stderr) == (2, True)
+
+
+def test_notes_beside_a_trace_that_are_nested_without_end_are_refused(tmp_path: Path) -> None:
+    traces.write(tmp_path, traces.request(1_000, 64))
+    (tmp_path / "record.json").write_text("[" * 100_000)
+    refused = run("analyze", tmp_path)
+    assert (refused.returncode, "record.json: it is nested too deeply" in refused.stderr) == (2, True)
 
 
 def test_tables_are_written(tmp_path: Path, images: tuple[str, ...]) -> None:

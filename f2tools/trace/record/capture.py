@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from f2tools import newfile
+from f2tools import newfile, untrusted_json
 from f2tools.blktrace.numbers import device_of
 from f2tools.device.media.mounted import mount_table
 from f2tools.errors import DeviceError, F2fsError, Taken
@@ -285,7 +285,7 @@ def parse_smart(text: str) -> dict[str, int] | None:
 
 def _json(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = untrusted_json.loads(text)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
