@@ -97,9 +97,8 @@ class Waiting(Volume):
         return super().by_id(number) if found is None else found
 
     def child(self, pointer: int) -> Directory | File | Link:
-        if pointer >> POINTER_BITS == IN_MEMORY:
-            return self._tokens[pointer]
-        return super().child(pointer)
+        found = self._tokens.get(pointer)
+        return super().child(pointer) if found is None else found  # a token on the flash is none of ours
 
     def _keep(self, node: Node) -> None:
         if self._inside:  # an operation holds nodes; they must stay the only ones of their pages

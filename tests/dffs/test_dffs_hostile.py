@@ -14,7 +14,7 @@ from f2tools.copyout.tree_extract import extract
 from f2tools.copyout.tree_show import manifest
 from f2tools.copyout.tree_tar import write_tar
 from f2tools.dffs.check import check
-from f2tools.dffs.layout import BY_ID, COLLISION, POINTER_BITS, InodeHead, LinkPage, VirtualHead
+from f2tools.dffs.layout import BY_ID, COLLISION, IN_MEMORY, POINTER_BITS, InodeHead, LinkPage, VirtualHead
 from f2tools.dffs.pages import NotDffs
 from f2tools.dffs.show import info, map_of, page_facts
 from f2tools.dffs.volume import Volume
@@ -69,6 +69,7 @@ DAMAGE: dict[str, tuple[str, Callable[[bytearray], object], set[str]]] = {
     "a circle of virtual inodes": ("virtual", field(VirtualHead, "v_next", 4), {"DFF042"}),
     "a bucket to a page beyond": ("folder", bucket_of("folder", 0, 1 << 29), {"DFF024"}),
     "a bucket to the root": ("folder", bucket_of("folder", BY_ID, 1), {"DFF023"}),
+    "a bucket to what waited in memory": ("folder", bucket_of("folder", IN_MEMORY, 7), {"DFF024"}),
     "a bucket to no virtual inode": ("folder", bucket_of("folder", COLLISION, 1), {"DFF022"}),
     "an address beyond": ("large", number_at(SMALL.page_size - 1280, 1 << 28), {"DFF040"}),
     "an address twice": ("large", lambda data: data.__setitem__(slice(768, 772), bytes(data[772:776])), {"DFF041"}),
