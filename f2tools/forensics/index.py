@@ -119,8 +119,11 @@ def open_index(
         expected = _identity(volume)
         if {key: found.get(key) for key in expected} != expected:
             raise Usage(f"{name}: an index of another image, or of this one at another time; make it again")
+        problems = found.get("problems", [])
+        if not isinstance(problems, list) or not all(isinstance(one, str) for one in problems):
+            raise ValueError("what it says could not be read is no list of texts")
         check_values(db, name, volume.geo)
-    except (sqlite3.Error, ValueError, RecursionError) as error:
+    except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:
         db.close()
         raise Usage(f"{name}: not an index: {error}") from None
     except BaseException:
