@@ -6,8 +6,11 @@ that run more of our lines than smaller ones do, and puts them into the reposito
 
 from __future__ import annotations
 
+import bz2
 import hashlib
 import io
+import lzma
+import random
 import sys
 import tarfile
 import tempfile
@@ -17,15 +20,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import lz4.frame
 import zstandard
 
 from f2tools.device.changes.overlay import Overlay
+from f2tools.device.changes.undo import UndoLog
 from f2tools.device.containers.sparse import CRC32, DONT_CARE, FILL, RAW
+from f2tools.device.media.image import open_image
 from tests.blktrace.foreign import SAMPLES as FOREIGN
 from tests.device.memory import Memory
 from tests.device.test_sparse import sparse_file
-from tests.dump.craft import f2
-from tests.images import DIRECTORY, ROOT, copy_sparse, reference
+from tests.hostile import sealed
+from tests.images import DIRECTORY, ROOT
 from tests.trace.traces import as_blkparse, as_ftrace, as_perf, request
 
 KINDS = (
@@ -35,6 +41,7 @@ CONTAINERS = (
     "small.qcow2", "small-zstd.qcow2", "small-lz4.aff4", "small-map.aff4", "small.E01", "small.vhdx", "small.vmdk",
 )  # fmt: skip
 DISKS = ("gpt", "mbr")
+SMALL_BYTES, SMALL_DATA_BYTES = 1 << 16, 8192
 CUT_BYTES, CUT_DISK_BYTES = 4096, 1 << 16  # of a trace, of a disk with partitions
 KEPT = Path(__file__).parent / "corpora"
 KEPT_EACH = 1 << 13  # bytes of an input
@@ -44,10 +51,11 @@ PACKAGE = str(ROOT / "f2tools")
 
 def seeds(kind: str, work: Path) -> list[bytes]:
     """The files of a kind; `work` is for what is made on the way."""
-    from tests.hostile import fuzzed_texts  # which the fuzzer imports itself, to follow what it uses
+    from tests.hostile import fuzzed_index, fuzzed_texts  # which the fuzzer imports itself, to follow what it uses
 
     made = {"container": _containers, "undo": _undo, "overlay": _overlay, "tar": _tars, "trace": _traces,
-            "requests": _requests, "texts": fuzzed_texts.seeds}  # fmt: skip
+            "requests": _requests, "texts": fuzzed_texts.seeds,
+            "index": lambda _: [bytes([n]) + data for n, data in enumerate(fuzzed_index.seeds())]}  # fmt: skip
     return made.get(kind, _patches)(work)
 
 
@@ -123,13 +131,25 @@ def _containers(_: Path) -> list[bytes]:
 
 
 def _undo(work: Path) -> list[bytes]:
-    image = copy_sparse(reference("plain").path, work / "changed")
-    assert f2("label", image, "new", "--undo", work / "log.undo").code == 0
-    return [(work / "log.undo").read_bytes()]
+    log = work / "log.undo"
+    log.unlink(missing_ok=True)
+    with UndoLog(open_image(small_image(work / "changed"), True), log) as device:
+        device.pwrite(4096, b"changed")
+        device.discard(40_000, 4096)
+        device.resize(device.size_bytes + 4096)
+    whole = log.read_bytes()
+    named = sealed.undo_log(whole[:20] + bytes(16) + whole[36:])  # its random id would make each run another one
+    return [named, named[:-200]]
+
+
+def small_image(path: Path) -> Path:
+    """What undo logs are of: no volume, as undoing asks for none, and small, so that they are small too."""
+    path.write_bytes(random.Random(1).randbytes(SMALL_DATA_BYTES).ljust(SMALL_BYTES, b"\0"))
+    return path
 
 
 def _overlay(work: Path) -> list[bytes]:
-    with Overlay(Memory(1 << 20), work / "log.overlay") as overlay:
+    with Overlay(Memory(sealed.OVERLAID_BYTES), work / "log.overlay") as overlay:
         overlay.pwrite(4096, b"changed" * 100)
         overlay.write_zeroes(8192, 4096)
         overlay.flush()
@@ -147,8 +167,17 @@ def _tars(work: Path) -> list[bytes]:
             link = tarfile.TarInfo("link")
             link.type, link.linkname = tarfile.LNKTYPE, "name"
             tar.addfile(link)
+            special = tarfile.TarInfo("special")
+            special.type, special.pax_headers = tarfile.CHRTYPE, {
+                "SCHILY.xattr.user.x": "y", "SCHILY.xattr.system.posix_acl_access": "\2\0\0\0", "mtime": "1.5",
+            }  # fmt: skip
+            tar.addfile(special)
+            sparse = tarfile.TarInfo("sparse")
+            sparse.pax_headers, sparse.size = {"GNU.sparse.map": "0,512", "GNU.sparse.size": "4096"}, 512
+            tar.addfile(sparse, io.BytesIO(bytes(512)))
         found.append(out.getvalue())
-    return found
+    plain = found[0]
+    return [*found, *(pack(plain) for pack in (lzma.compress, bz2.compress, zstandard.compress, lz4.frame.compress))]
 
 
 def _traces(_: Path) -> list[bytes]:

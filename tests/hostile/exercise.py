@@ -131,7 +131,7 @@ def _one(call: Callable[[], None], checks: bool = False) -> str | None:
         return f"exit code {code}: {err.getvalue()[-2000:]}"
     if code and not err.getvalue().strip() and not (checks and reader.taken):
         return f"exit code {code} without a word on stderr"
-    if "Traceback" in err.getvalue():
+    if "Traceback" in err.getvalue() or "RuntimeWarning" in err.getvalue():  # the latter is numpy's, of an overflow
         return err.getvalue()
     if grown_bytes() > MEMORY_BYTES:
         return f"more than {MEMORY_BYTES >> 20} MiB"

@@ -74,5 +74,13 @@ def forged(data: bytes) -> bytes:
     return bytes(out)
 
 
+def seeds() -> list[bytes]:
+    """A value of another row in each column, and each kind of change once."""
+    tables = _index()[1]
+    others = [(which, where) for which, table in enumerate(sorted(tables)) for where in range(len(tables[table][0]))]
+    changes = [(which, where, 3, OF_ANOTHER_ROW, 5) for which, where in others]
+    return [b"", *(CHANGE.pack(*change) for change in [*changes, *((4, 1, 1, how, 1) for how in range(6))])]
+
+
 def _is(key: list[str]) -> str:
     return " AND ".join(f"{column} = ?" for column in key)

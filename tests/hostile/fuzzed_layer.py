@@ -32,7 +32,7 @@ from f2tools.flash.format import (
 from f2tools.flash.vsl import Vsl, open_vsl
 from tests.device.memory import Memory
 from tests.dfs import volumes
-from tests.flash.chips import layer
+from tests.flash.chips import TIGHT, TIGHT_SIZE, layer
 from tests.hostile.patches import patches_of
 from tests.hostile.targets import Place
 
@@ -72,7 +72,7 @@ def layers() -> list[Sample]:
     """A layer with data, trims and a checkpoint; one that was not closed; one with all of the space."""
     found = []
     for wide, closed in ((False, True), (False, False), (True, True)):
-        made = open_vsl(Memory(volumes.sample(**_SMALL))) if wide else layer()
+        made = open_vsl(Memory(volumes.sample(**_SMALL))) if wide else layer(TIGHT, TIGHT_SIZE)
         for number in range(60):
             made.write_vblocks(number * 3 % 200, random.Random(number).randbytes(1024))
             made.trim_vblocks(number * 7 % 200, 2)
@@ -87,7 +87,7 @@ def layers() -> list[Sample]:
     return found
 
 
-_SMALL: dict[str, Any] = {"shape": volumes.MIDDLE, "size": volumes.TIGHT_SIZE}
+_SMALL: dict[str, Any] = {"shape": volumes.TIGHT, "size": volumes.TIGHT_SIZE}
 
 
 def _content(made: Vsl) -> bytes:

@@ -12,10 +12,10 @@ from pathlib import Path
 from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import F2fsError
 from tests.device.memory import Memory
-from tests.hostile import fuzzed_flash, fuzzed_index, fuzzed_layer, fuzzed_texts, fuzzed_volume
+from tests.hostile import fuzzed_flash, fuzzed_index, fuzzed_layer, fuzzed_texts, fuzzed_volume, sealed
+from tests.hostile.corpus import small_image
 from tests.hostile.exercise import exercise, measure_from_here
 from tests.hostile.fuzzed_layer import damaged
-from tests.images import copy_sparse, reference
 
 TARGETS = {
     "container": ("dump", "info", "{work}/input"),
@@ -54,6 +54,11 @@ CHANGES: dict[str, tuple[Callable[[bytes], bytes], tuple[tuple[str, ...], ...]]]
 """Kinds whose inputs say how a sound file is changed: what makes that file, and the commands that it is given to."""
 
 
+SEALS = {
+    "tar": sealed.tar, "undo": sealed.undo_log, "overlay": sealed.overlay, "container": sealed.partitions,
+}  # fmt: skip
+
+
 def given_to(commands: tuple[tuple[str, ...], ...], image: Path, work: Path) -> Callable[[int], None]:
     """A run of one of the commands on work/input."""
 
@@ -69,7 +74,7 @@ def given_to(commands: tuple[tuple[str, ...], ...], image: Path, work: Path) -> 
 def overlaid(work: Path) -> None:
     """An overlay opened on a log: it is refused, or read to its end."""
     try:
-        with Overlay(Memory(1 << 20), work / "input") as overlay:
+        with Overlay(Memory(sealed.OVERLAID_BYTES), work / "input") as overlay:
             overlay.pread(0, min(overlay.size_bytes, 1 << 21))
     except (F2fsError, OSError):
         return
@@ -92,13 +97,13 @@ def judge_of(kind: str, work: Path) -> Callable[[bytes], None]:
 
 
 def _plain(kind: str, work: Path) -> Callable[[bytes], None]:
-    """The input is the file itself."""
-    run = None
+    """The input is the file itself, but for checksums."""
+    run, seal = None, SEALS.get(kind, bytes)
     if kind != "overlay":
-        run = given_to((TARGETS[kind],), copy_sparse(reference("plain").path, work / "image"), work)
+        run = given_to((TARGETS[kind],), small_image(work / "image"), work)
 
     def one(data: bytes) -> None:
-        (work / "input").write_bytes(data)
+        (work / "input").write_bytes(seal(data))
         overlaid(work) if run is None else run(0)
 
     return one
