@@ -223,7 +223,7 @@ class Scan:
         assert self.pages.chip is not None
         data = self._parsed(page, self.pages.chip.read(page)[0])
         node = self._parsed(page, self.pages.content(page)) if data is None else data
-        if node is None or node.page_kind != self.kind[page]:
+        if node is None or node.page_kind != self.kind[page] or self.id[page] >= self.shape.ids:
             return None
         if isinstance(node, Virtual):
             node.id = int(self.id[page])

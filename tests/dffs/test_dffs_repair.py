@@ -15,14 +15,14 @@ import pytest
 from f2tools.device.changes.record import WRITE, Recorder
 from f2tools.dffs.layout import CHECKPOINT, DATA, DIRECTORY, FILE, LINK, ROOT_ID, SPACE, SUPER, TABLE, VIRTUAL
 from f2tools.dffs.nodes import File
-from f2tools.dffs.pages import NotDffs
+from f2tools.dffs.pages import NotDffs, build_spare, parse_tag
 from f2tools.dffs.repair import repair
 from f2tools.dffs.scan import Scan
 from f2tools.dffs.state import NoCheckpoint, checkpoint_blocks
 from f2tools.errors import F2fsError
 from f2tools.repaired import Repair
 from tests.device.memory import Memory
-from tests.dffs.test_dffs_hostile import AT, DAMAGE, IMAGE
+from tests.dffs.test_dffs_hostile import AT, DAMAGE, IMAGE, bucket_of
 from tests.dffs.volumes import SMALL, change_page, codes, colliding, content, reading, torn, tree, volume, writing
 from tests.dump.craft import f2
 
@@ -343,3 +343,14 @@ def test_a_dump_without_spare_areas_is_not_repaired_and_is_told_why(tmp_path: Pa
     flash.write_bytes(b"".join(broken[at : at + PAGE] for at in range(0, len(broken), RAW)))
     done = f2("dffs", "fsck", "-y", flash)
     assert (done.code, "without spare areas" in done.err) == (8, True)
+
+
+def test_a_tag_with_an_id_beyond_the_table_costs_no_more_than_its_page() -> None:
+    image = bytearray(IMAGE)
+    at = AT["small"] * RAW
+    data, spare = bytes(image[at : at + PAGE]), bytes(image[at + PAGE : at + RAW])
+    tag = parse_tag(spare)
+    assert tag is not None
+    image[at : at + RAW] = data + build_spare(reading(IMAGE).shape, tag._replace(id=60_000), data)
+    made, _ = repaired(change_page(bytes(image), AT["folder"], bucket_of("folder", 0, 0)))
+    assert codes(made) == set()
