@@ -177,7 +177,8 @@ def _tars(work: Path) -> list[bytes]:
             tar.addfile(sparse, io.BytesIO(bytes(512)))
         found.append(out.getvalue())
     plain = found[0]
-    return [*found, *(pack(plain) for pack in (lzma.compress, bz2.compress, zstandard.compress, lz4.frame.compress))]
+    packed = lz4.frame.compress(plain)  # type: ignore[attr-defined]
+    return [*found, packed, *(pack(plain) for pack in (lzma.compress, bz2.compress, zstandard.compress))]
 
 
 def _traces(_: Path) -> list[bytes]:

@@ -94,7 +94,7 @@ def _content(made: Vsl) -> bytes:
     return bytes(made.medium.device.content)  # type: ignore[attr-defined]
 
 
-def _super_places(content: bytes) -> list[Place]:
+def _super_places(content: bytes | bytearray) -> list[Place]:
     return [(0, VslSuper.size), (len(content) - SUPER_BYTES, VslSuper.size)]
 
 
