@@ -7,7 +7,7 @@ the same again.  What it finds it hands back with all that is needed to see it o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,7 +48,8 @@ class Campaign:
     minutes: int = 15  # a piece that takes longer has hung
     warm: Callable[[], object] | None = None  # loads, once for many pieces, what each would load
     in_memory: bool = False  # whether its files are few enough to lie in /dev/shm
-    count: int = 0  # of pieces, where some are smaller
+    count: int = 0  # of pieces, where they differ in size, which then is what they have on the average
+    an_hour_of: Mapping[str, int] = field(default_factory=dict)  # the goal of each kind, if that is an hour of a core
 
     @property
     def pieces(self) -> int:

@@ -24,6 +24,7 @@ RESULTS, FINDINGS = HERE / "results.json", HERE / "findings.json"
 CASES = HERE / "cases.json"  # campaign -> case -> how it ended the last time, and on which commit
 PAGE = ROOT / "docs" / "endurance.md"
 ROW = 4  # numbers with the same distance that are written as one range
+NO_SEED = "-"  # of what was found beside the pieces
 HEAD = """# Endurance
 
 This page is generated from `tests/endurance/results.json` and `findings.json` by `make endurance-ledger`. It says what
@@ -54,9 +55,9 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def numbers(text: str) -> set[int]:
-    """What `ranges` wrote."""
+    """What `ranges` wrote; none of `NO_SEED`."""
     found: set[int] = set()
-    for word in filter(None, text.split(", ")):
+    for word in filter(None, "" if text == NO_SEED else text.split(", ")):
         span, _, step = word.partition("/")
         first, _, last = span.partition("-")
         found.update(range(int(first), int(last or first) + 1, int(step or 1)))
@@ -130,14 +131,26 @@ def overview(rows: list[dict[str, Any]]) -> Iterable[str]:
     )
     for campaign in CAMPAIGNS:
         own = [row for row in rows if row["campaign"] == campaign.name]
-        done = sum(row["done"] for row in own)
+        by_kind = _by_kind(campaign, own)
+        done = sum(by_kind.values()) if by_kind else sum(row["done"] for row in own)
         found = sum(len(numbers(row["found"])) for row in own)
         rate, left = _pace(campaign, max(own, key=lambda row: row["done"], default=None), done)
+        if by_kind:
+            hours = sum(1 - by_kind[kind] / goal for kind, goal in campaign.an_hour_of.items())
+            rate, left = "as below", f"{hours:.1f}"
         yield f"| {campaign.name} | {campaign.goal:,} {campaign.unit} | {done:,} | {rate} | {left} | {found} |\n"
     yield (
         "\nThe rate is that of the commit on which most was done. It counts the processor time of a piece and of all"
         " that it starts, on a machine with much else to do.\n"
     )
+
+
+def _by_kind(campaign: Campaign, rows: list[dict[str, Any]]) -> dict[str, int]:
+    """What was done of each kind, of none more than its goal: more of one is not less of another."""
+    counts = Counter[str]()
+    for row in rows if campaign.an_hour_of else ():
+        counts.update(row["counts"])
+    return {kind: min(counts[kind], goal) for kind, goal in campaign.an_hour_of.items()}
 
 
 def _pace(campaign: Campaign, row: dict[str, Any] | None, done: int) -> tuple[str, str]:
@@ -152,7 +165,13 @@ def _pace(campaign: Campaign, row: dict[str, Any] | None, done: int) -> tuple[st
 
 def _campaign(campaign: Campaign, rows: list[dict[str, Any]], notes: list[dict[str, str]]) -> Iterable[str]:
     yield f"## {campaign.name}\n\n{campaign.what[0].upper()}{campaign.what[1:]}.\n"
-    yield f"A piece is {campaign.size:,} {campaign.unit if campaign.size > 1 else campaign.unit.removesuffix('s')}.\n\n"
+    about = " on the average" if campaign.an_hour_of else ""
+    unit = campaign.unit if campaign.size > 1 else campaign.unit.removesuffix("s")
+    yield f"A piece is{about} {campaign.size:,} {unit}.\n\n"
+    if campaign.an_hour_of:
+        done = _by_kind(campaign, rows)
+        each = (f"{kind} {done[kind]:,} of {goal:,}" for kind, goal in campaign.an_hour_of.items())
+        yield f"Of each kind: {', '.join(each)}.\n\n"
     if not rows:
         yield "None of it has been run yet.\n\n"
         return
@@ -164,7 +183,8 @@ def _campaign(campaign: Campaign, rows: list[dict[str, Any]], notes: list[dict[s
                f" | {row['found'] or '-'} |\n")  # fmt: skip
     yield "\n"
     for note in notes:
-        yield f"- Found ({note['seeds']}): {note['what']} {note['became']}\n"
+        where = "" if note["seeds"] == NO_SEED else f" ({note['seeds']})"
+        yield f"- Found{where}: {note['what']} {note['became']}\n"
     if notes:
         yield "\n"
 

@@ -19,13 +19,14 @@ from hypothesis import Phase
 
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.mount import session
-from tests.endurance import images, injected, ledger, machine, nightly, power, runner
+from tests.endurance import images, injected, ledger, machine, nightly, parsers, power, runner
 from tests.endurance.__main__ import make_image
 from tests.endurance.campaign import Campaign, Found, Outcome
 from tests.endurance.outside import Watch
 from tests.endurance.plan import CAMPAIGNS, Piece, named, shard
 from tests.endurance.warm import MEMORY, Warm
 from tests.hostile import exercise
+from tests.hostile.corpus import KINDS
 from tests.hostile.exercise import grown_bytes, in_child
 from tests.images import ROOT, copy_sparse, reference
 from tests.mount.mounted import need_fuse
@@ -334,6 +335,24 @@ def test_the_ledger_says_what_an_hour_of_a_core_does_and_how_many_are_left() -> 
     assert [cell.strip() for cell in line.split("|")[3:6]] == ["0", "-", "-"]
 
 
+def test_of_an_hour_of_each_kind_more_of_one_is_not_less_of_another() -> None:
+    goal = parsers.HOUR
+    first, second, *rest = goal
+    row = {"campaign": "parsers", "done": 1, "minutes": 9.0, "found": "", "seeds": "0", "commit": "x"}
+    rows = [{**row, "counts": {first: 2 * goal[first], second: goal[second] // 2}}]
+    (line,) = [line for line in ledger.overview(rows) if line.startswith("| parsers")]
+    cells = [cell.strip() for cell in line.split("|")]
+    assert cells[3] == f"{goal[first] + goal[second] // 2:,}"
+    assert cells[5] == f"{len(rest) + 0.5:.1f}"
+
+
+def test_each_kind_of_input_has_as_many_pieces_and_their_inputs_are_an_hour() -> None:
+    assert set(parsers.HOUR) == set(KINDS)
+    kinds = Counter(KINDS[seed % len(KINDS)] for seed in range(parsers.PARSERS.pieces))
+    assert set(kinds.values()) == {parsers.PIECES_OF_A_KIND}
+    assert not any(goal % parsers.PIECES_OF_A_KIND for goal in parsers.HOUR.values())
+
+
 @pytest.mark.parametrize(("campaign", "seed"), [(images, 2), (injected, 30)])
 def test_what_has_found_mistakes_goes_on_in_small(
     campaign: ModuleType, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -360,6 +379,7 @@ def test_what_has_found_mistakes_goes_on_in_small(
 def test_seeds_are_written_as_ranges(seeds: list[int], text: str) -> None:
     assert ledger.ranges(seeds) == text
     assert ledger.numbers(text) == set(seeds)
+    assert not ledger.numbers(ledger.NO_SEED)
 
 
 def test_the_ledger_is_current() -> None:
