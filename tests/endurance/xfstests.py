@@ -29,7 +29,7 @@ SLOW_SECONDS = 1200  # of those that write small pieces for long
 SLOW = {
     "generic/027", "generic/054", "generic/055", "generic/069", "generic/074", "generic/127", "generic/299",
     "generic/300", "generic/311", "generic/371", "generic/438", "generic/507", "generic/521", "generic/522",
-    "generic/551", "generic/627",
+    "generic/551", "generic/627", "generic/707",
 }  # fmt: skip
 BYTES = 1 << 30  # of an image
 LARGER = {"generic/038": 12 << 30, "generic/213": 2 << 30}
@@ -73,6 +73,7 @@ EXPLAINED = {
     "generic/424": "asks statx(2) for the flags of a file, which the kernel's FUSE takes from no server",
     "pyfuse3 generic/553": "pyfuse3 does not say whether a write comes out of a cache, and so was allowed before the"
     " file became immutable",
+    "generic/705": "asks for the extents of a file by FIEMAP, which the kernel's FUSE hands on to no server",
     "generic/530": "a program of its own shuts the volume down, by an ioctl; a server is killed for that",
     "pyfuse3 generic/451": "libfuse lets the kernel do O_DIRECT without waiting, which leaves old pages where a file is"
     " read at the same time",

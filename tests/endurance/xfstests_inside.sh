@@ -2,6 +2,10 @@
 # xfstests_inside.sh TEST: one test, in mount and process namespaces of its own (unshare).  All that it can reach of this
 # machine is as it was afterwards: its users, mount helper, /tmp and images lie in $WORK, which is mounted on /mnt.
 set -eu
+# Mounts of others that were there would live on in here, and whoever unmounts them would wait for the end of this test.
+while read -r _ directory type _; do
+    case $type in fuse*) umount -l "$(printf %b "$directory")" ;; esac
+done < /proc/self/mounts
 mkdir -p "$WORK/sbin" "$WORK/tmp" "$WORK/test" "$WORK/scratch" "$WORK/results"
 chmod 1777 "$WORK/tmp"
 cp /etc/passwd /etc/group "$WORK"
