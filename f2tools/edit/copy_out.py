@@ -67,7 +67,8 @@ def copy_out(
         for file in files:
             own = os.fsencode(name) or (file.path or b"").rstrip(b"/").rpartition(b"/")[2]
             if file.inode.ino == F2FS_ROOT_INO and len(files) == 1 and (poured or not within):
-                directory, chosen = target, ["/"]
+                directory = target
+                chosen = ["/"]
                 break
             if not own or own == b"..":
                 raise EditFailed(f"{image}:/ has no name; copy {image}:/., or name the copy")
