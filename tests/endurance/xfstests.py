@@ -74,6 +74,7 @@ EXPLAINED = {
     "pyfuse3 generic/553": "pyfuse3 does not say whether a write comes out of a cache, and so was allowed before the"
     " file became immutable",
     "generic/705": "asks for the extents of a file by FIEMAP, which the kernel's FUSE hands on to no server",
+    "generic/732": "mounts one image on two directories; a second server of an image is refused",
     "generic/530": "a program of its own shuts the volume down, by an ioctl; a server is killed for that",
     "pyfuse3 generic/451": "libfuse lets the kernel do O_DIRECT without waiting, which leaves old pages where a file is"
     " read at the same time",
