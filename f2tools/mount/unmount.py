@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import socket
 import subprocess
+from collections.abc import Callable
 
 from f2tools.device import open_device
-from f2tools.device.media.mounted import mounts
+from f2tools.device.media.mounted import Mount, copies_of, mount_table
 from f2tools.errors import DeviceError, F2fsError
 from f2tools.fuse.status import END, END_SECONDS, answer_of, connect
-from f2tools.text import command_line
+from f2tools.text import command_line, printable
+
+SAID_AFTER_SECONDS = 5.0
 
 
-def unmount(what: str) -> None:
-    """Unmount what f2tools has mounted on a directory, or from an image; returns when the image is complete."""
+def unmount(what: str, say: Callable[[str], None]) -> None:
+    """Unmount what f2tools has mounted on a directory, or from an image; returns when the image is complete.
+
+    `say` is given a sentence where something else keeps the mount going for long.
+    """
     wanted = os.path.realpath(what)
-    found = [pair for pair in mounts() if wanted in (pair[1], os.path.realpath(pair[0]))]
+    found = [
+        mount for mount in mount_table()
+        if mount.kind == "fuse.f2tools" and wanted in (mount.directory, os.path.realpath(mount.source))
+    ]  # fmt: skip
     if not found:
         raise F2fsError(f"{what}: nothing that f2tools has mounted")
-    image, directory = found[-1]  # the one on top
-    ending = _ask_for_the_end(directory)
+    mount = found[-1]  # the one on top
+    ending = _ask_for_the_end(mount.directory)
     try:
-        _let_go(directory)
-        _wait(image, directory, ending)
+        _let_go(mount.directory)
+        _wait(mount, ending, say)
     finally:
         if ending is not None:
             ending.close()
@@ -52,13 +62,20 @@ def _let_go(directory: str) -> None:
     raise F2fsError(said.splitlines()[-1] if said else f"{directory}: could not be unmounted")
 
 
-def _wait(image: str, directory: str, ending: socket.socket | None) -> None:
+def _wait(mount: Mount, ending: socket.socket | None, say: Callable[[str], None]) -> None:
+    image, directory = mount.source, mount.directory
     if ending is None:
         try:
             open_device(image, whole=True).close()  # which waits for the last checkpoint
         except DeviceError as error:
             raise F2fsError(f"{directory}: unmounted, but whether all is on the disk can't be seen: {error}") from None
         return
+    if not _ends_within(ending, SAID_AFTER_SECONDS):
+        kept = _kept(mount)
+        if kept:
+            say(f"{directory}: {kept}; waiting until that ends")
+        if not _ends_within(ending, END_SECONDS) and (kept := _kept(mount)):
+            raise F2fsError(f"{directory}: unmounted here, but {kept}; the image is complete when that has ended")
     answer = answer_of(ending, END_SECONDS)
     if answer is None:
         raise F2fsError(
@@ -67,3 +84,15 @@ def _wait(image: str, directory: str, ending: socket.socket | None) -> None:
         )
     if answer.get("error") is not None:
         raise F2fsError(f"{directory}: unmounted, and what was not safe before is lost: {answer['error']}")
+
+
+def _ends_within(ending: socket.socket, seconds: float) -> bool:
+    return bool(select.select([ending], [], [], seconds)[0])
+
+
+def _kept(mount: Mount) -> str:
+    """Who keeps a mount going, in words; nothing if nobody is seen to."""
+    copies = copies_of(mount.number)
+    return ", ".join(f"process {number} ({printable(name)})" for number, name in copies) + (
+        " has a copy of the mount in a namespace of its own" if copies else ""
+    )

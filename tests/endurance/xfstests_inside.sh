@@ -15,15 +15,20 @@ for user in fsgqa fsgqa2 123456-fsgqa; do
     echo "$user:x:$number:" >> "$WORK/group"
 done
 ln -sf "$(command -v mount.fuse.f2tools)" "$WORK/sbin"
-touch "$WORK/drop_caches"
-mount --bind /proc/sys/vm/drop_caches "$WORK/drop_caches"
+for name in drop_caches compact_memory; do
+    [ -e /proc/sys/vm/$name ] || continue
+    touch "$WORK/$name"
+    mount --bind /proc/sys/vm/$name "$WORK/$name"
+done
 mount --bind "$WORK/passwd" /etc/passwd
 mount --bind "$WORK/group" /etc/group
 mount -t overlay over -o "lowerdir=$WORK/sbin:/usr/sbin" /usr/sbin
-# Of the settings of the machine only the caches can be touched.
+# Of the settings of the machine only the caches can be touched, and memory be compacted.
 mount --bind /proc/sys /proc/sys
 mount -o remount,ro,bind /proc/sys
-mount --bind "$WORK/drop_caches" /proc/sys/vm/drop_caches
+for name in drop_caches compact_memory; do
+    [ ! -e "$WORK/$name" ] || mount --bind "$WORK/$name" /proc/sys/vm/$name
+done
 mount -o remount,ro,bind /sys
 mount --bind "$WORK" /mnt
 mount --bind "$WORK/tmp" /tmp

@@ -16,8 +16,10 @@ import pytest
 
 from f2tools.device.media.mounted import mark_mounted
 from f2tools.errors import F2fsError
+from f2tools.mount import unmount
 from f2tools.mount.unmount import _let_go
 from tests.f2fs.write.volumes import fresh, judge, reading
+from tests.judges import missing_judge
 from tests.mount.mounted import mounted, need_fuse
 from tests.mount.test_mount import f2tools
 
@@ -243,3 +245,31 @@ def test_umount_says_who_can_unmount_what_another_user_mounted(tmp_path: Path, m
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(F2fsError, match="/mnt: mounted by another user"):
         _let_go("/mnt")
+
+
+def test_umount_says_who_keeps_a_mount_going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_fuse()
+    if os.geteuid():
+        missing_judge("only root can make a namespace of mounts", "who has a copy of a mount")
+    image = fresh(tmp_path)
+    (tmp_path / "mnt").mkdir()
+    subprocess.run(["f2tools", "mount", image, tmp_path / "mnt"], check=True)
+    (tmp_path / "mnt" / "file").write_text("content")
+    other = subprocess.Popen(["unshare", "--mount", "sh", "-c", "echo; exec sleep 60"], stdout=subprocess.PIPE)
+    assert other.stdout is not None
+    other.stdout.readline()
+    monkeypatch.setattr(unmount, "SAID_AFTER_SECONDS", 0.5)
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        other.kill()
+        other.wait()
+
+    unmount.unmount(str(tmp_path / "mnt"), say)
+    assert len(said) == 1
+    assert f"process {other.pid} (s" in said[0]
+    assert "copy of the mount" in said[0]
+    other.stdout.close()
+    assert names(image) == ["file"]
+    judge(image)

@@ -68,6 +68,27 @@ def mount_table() -> list[Mount]:
     return found
 
 
+def copies_of(number: str) -> list[tuple[int, str]]:
+    """(process, its name) of each other namespace of mounts that has a copy of a mount, named by its device `0:53`.
+
+    A copy keeps a mount going when it is unmounted here.  Only processes that may be looked at are seen.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    with suppress(OSError):
+        found[os.readlink("/proc/self/ns/mnt")] = 0, ""
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            namespace = os.readlink(f"/proc/{process}/ns/mnt")
+            if namespace in found:
+                continue
+            found[namespace] = 0, ""
+            with open(f"/proc/{process}/mountinfo", "rb") as lines:
+                if any(line.split(b" ", 3)[2] == number.encode() for line in lines):
+                    with open(f"/proc/{process}/comm", encoding="utf-8", errors="replace") as name:
+                        found[namespace] = int(process), name.read().strip()
+    return sorted(copy for copy in found.values() if copy[0])
+
+
 def mounted_by_the_kernel(path: str) -> str | None:
     """Where a block device is mounted; None where it isn't, or `path` is something else."""
     with suppress(OSError):
