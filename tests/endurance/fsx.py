@@ -51,8 +51,9 @@ def piece(seed: int, work: Path) -> Outcome:
         with open_volume(image) as volume:
             other = [name for name, data in left.items() if volume.path(f"/{name}").read() != data]
         assert not other, f"unmounted, these files are not as they were: {other}"
-    except AssertionError as error:
+    except AssertionError as error:  # how far it came is not known
         outcome.found.append(Found(f"{way} by {server}, mount -o {options}, mkfs {form or 'plain'}:\n{error}"))
+        return outcome
     outcome.done = OPERATIONS
     outcome.counts[f"{way} by {server}"] = OPERATIONS
     return outcome
