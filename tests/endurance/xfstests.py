@@ -48,6 +48,7 @@ KERNEL_ONLY = {
     "007": OF_THE_KERNEL.format("compress_mode=user and its ioctls"),
     "008": "needs LVM on a block device",
     "012": OF_THE_KERNEL.format("the casefold flag by an ioctl of its own, and lookup_mode"),
+    "018": OF_THE_KERNEL.format("its mount options of compression"),
 }
 # Tests that are not run at all, each with its reason.
 LEFT_OUT = {
@@ -75,6 +76,9 @@ EXPLAINED = {
     " file became immutable",
     "generic/705": "asks for the extents of a file by FIEMAP, which the kernel's FUSE hands on to no server",
     "generic/732": "mounts one image on two directories; a second server of an image is refused",
+    "generic/783": "asks overlayfs to refuse directories that fold case, of which FUSE tells the kernel nothing",
+    "f2fs/001": "expects that fallocate of more than there is takes all there is; here it then takes nothing",
+    "f2fs/014": "asks for the flag by which the kernel's driver says that it has discarded all that is free",
     "generic/530": "a program of its own shuts the volume down, by an ioctl; a server is killed for that",
     "pyfuse3 generic/451": "libfuse lets the kernel do O_DIRECT without waiting, which leaves old pages where a file is"
     " read at the same time",
