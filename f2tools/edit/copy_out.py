@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -70,7 +71,7 @@ def copy_out(
                 directory = target
                 chosen = ["/"]
                 break
-            if not own or own == b"..":
+            if own in (b"", b".", b".."):
                 raise EditFailed(f"{image}:/ has no name; copy {image}:/., or name the copy")
             chosen.append(replace(file, path=b"/" + own))
         with progress("copying", len(chosen)) as bar:
@@ -101,13 +102,14 @@ def _behind(target: str) -> str:
     if not os.path.islink(target) or os.path.isdir(target):
         return target
     try:
-        kind = os.stat(target).st_mode
+        status = os.stat(target)
     except OSError as error:
         raise EditFailed(f"{target}: is a link, and where it leads can't be written: {error.strerror}") from None
-    if not stat.S_ISREG(kind):
+    if not stat.S_ISREG(status.st_mode):
         raise EditFailed(f"{target}: is a link to a device, pipe or socket, and is not replaced")
-    if os.path.samestat(os.stat(target), os.fstat(2)):
-        raise EditFailed(f"{target}: is a link to the file that messages go to, and is not replaced")
+    with suppress(OSError):  # there may be no standard error
+        if os.path.samestat(status, os.fstat(2)):
+            raise EditFailed(f"{target}: is a link to the file that messages go to, and is not replaced")
     return behind_links(target)
 
 

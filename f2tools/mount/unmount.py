@@ -12,7 +12,7 @@ from collections.abc import Callable
 from f2tools.device import open_device
 from f2tools.device.media.mounted import Mount, copies_of, mount_table
 from f2tools.errors import DeviceError, F2fsError
-from f2tools.fuse.status import END, END_SECONDS, answer_of, connect
+from f2tools.fuse.status import ASK_SECONDS, END, END_SECONDS, answer_of, connect
 from f2tools.text import command_line, printable
 
 SAID_AFTER_SECONDS = 5.0
@@ -71,12 +71,12 @@ def _wait(mount: Mount, ending: socket.socket | None, say: Callable[[str], None]
             raise F2fsError(f"{directory}: unmounted, but whether all is on the disk can't be seen: {error}") from None
         return
     if not _ends_within(ending, SAID_AFTER_SECONDS):
-        kept = _kept(mount)
-        if kept:
+        if kept := _kept(mount):
             say(f"{directory}: {kept}; waiting until that ends")
-        if not _ends_within(ending, END_SECONDS) and (kept := _kept(mount)):
-            raise F2fsError(f"{directory}: unmounted here, but {kept}; the image is complete when that has ended")
-    answer = answer_of(ending, END_SECONDS)
+        if not _ends_within(ending, END_SECONDS):
+            why = _kept(mount) or "its program is still at work"
+            raise F2fsError(f"{directory}: unmounted here, but {why}; the image is complete when that has ended")
+    answer = answer_of(ending, ASK_SECONDS)
     if answer is None:
         raise F2fsError(
             f"{directory}: unmounted, but its program ended without a word; the volume is as its last checkpoint has"
@@ -92,7 +92,5 @@ def _ends_within(ending: socket.socket, seconds: float) -> bool:
 
 def _kept(mount: Mount) -> str:
     """Who keeps a mount going, in words; nothing if nobody is seen to."""
-    copies = copies_of(mount.number)
-    return ", ".join(f"process {number} ({printable(name)})" for number, name in copies) + (
-        " has a copy of the mount in a namespace of its own" if copies else ""
-    )
+    copies = ", ".join(f"process {number} ({printable(name)})" for number, name in copies_of(mount.number))
+    return f"a copy of the mount is kept in another namespace, by {copies}" if copies else ""

@@ -73,20 +73,20 @@ def copies_of(number: str) -> list[tuple[int, str]]:
 
     A copy keeps a mount going when it is unmounted here.  Only processes that may be looked at are seen.
     """
-    found: dict[str, tuple[int, str]] = {}
-    with suppress(OSError):
-        found[os.readlink("/proc/self/ns/mnt")] = 0, ""
-    for process in filter(str.isdigit, os.listdir("/proc")):
+    found: list[tuple[int, str]] = []
+    seen: set[str] = set()
+    for process in ["self", *filter(str.isdigit, os.listdir("/proc"))]:
         with suppress(OSError):
             namespace = os.readlink(f"/proc/{process}/ns/mnt")
-            if namespace in found:
+            if namespace in seen:
                 continue
-            found[namespace] = 0, ""
+            seen.add(namespace)
             with open(f"/proc/{process}/mountinfo", "rb") as lines:
-                if any(line.split(b" ", 3)[2] == number.encode() for line in lines):
-                    with open(f"/proc/{process}/comm", encoding="utf-8", errors="replace") as name:
-                        found[namespace] = int(process), name.read().strip()
-    return sorted(copy for copy in found.values() if copy[0])
+                there = any(line.split(b" ", 3)[2] == number.encode() for line in lines)
+            if there and process != "self":
+                with open(f"/proc/{process}/comm", encoding="utf-8", errors="replace") as name:
+                    found.append((int(process), name.read().strip()))
+    return sorted(found)
 
 
 def mounted_by_the_kernel(path: str) -> str | None:

@@ -245,7 +245,8 @@ def _of_this_volume(footers: NDArray[Any], own: NDArray[Any], newer: NDArray[np.
 
     The CRC of a checkpoint stands above its version in the footers of what was written after it: no other file system
     has the same.  Of nodes that are newer than all those that the NAT has of them, there are no more than a journal has
-    room for; where there are, the log is that of a file system that was there before, with the same versions.
+    room for; where there are, the log is that of a file system that was there before, with the same versions.  What was
+    written after the last checkpoint alone may be given up with it.
     """
     crcs = own["cp_ver"][own["cp_ver"] >> np.uint64(32) != 0]
     known = np.isin(footers["cp_ver"][newer], crcs)

@@ -107,6 +107,7 @@ class Content(Answers):
             refuse(errno.EINVAL)
         if target & NUMBER in self.immutable:
             refuse(errno.EPERM)
+        self.strip_for(asked, target & NUMBER)
         copied, wanted = 0, min(length, COPIED_BYTES)
         try:
             while copied < wanted:
@@ -121,8 +122,6 @@ class Content(Answers):
             if not copied or error.errno not in NO_ROOM:
                 raise
         self.bytes_written += copied
-        if copied:
-            self.strip_for(asked, target & NUMBER)
         if self.options.sync:
             self.files.fsync(target & NUMBER)
         return WRITE_OUT.pack(copied)
