@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from f2tools.device.media.mounted import mark_mounted
+from f2tools.device.media.mounted import Mount, mark_mounted
 from f2tools.errors import F2fsError
 from f2tools.mount import unmount
 from f2tools.mount.unmount import _let_go
@@ -273,3 +274,13 @@ def test_umount_says_who_keeps_a_mount_going(tmp_path: Path, monkeypatch: pytest
     other.stdout.close()
     assert names(image) == ["file"]
     judge(image)
+
+
+def test_umount_gives_up_on_a_program_that_does_not_end_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unmount, "SAID_AFTER_SECONDS", 0.01)
+    monkeypatch.setattr(unmount, "END_SECONDS", 0.01)
+    here, there = socket.socketpair()
+    said: list[str] = []
+    with here, there, pytest.raises(F2fsError, match="its program is still at work"):
+        unmount._wait(Mount("0:0", "/mnt", "fuse.f2tools", "card.img"), here, said.append)
+    assert not said
