@@ -80,6 +80,8 @@ def test_what_random_damage_left_is_saved(name: str, tmp_path: Path) -> None:
         ("sections", 1_000_712),  # the journals and a NAT entry that the other copy has, with an older address
         ("sections", 1_059_991),  # the journals, in a pack that is valid otherwise: the SIT is behind the log
         ("casefold", 1_090_583),  # both packs, and a superblock with features that no inode uses
+        ("sections", 1_000_399),  # entries in an inode without attributes inside, of which the room is kept
+        ("sections", 1_000_556),  # names that are lost, and a root that nobody may change
     ],
 )
 def test_what_once_went_wrong_is_saved(name: str, number: int, tmp_path: Path) -> None:

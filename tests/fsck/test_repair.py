@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from f2tools.device import open_device
+from f2tools.f2fs.layout.constants import F2FS_IMMUTABLE_FL, F2FS_INLINE_XATTR
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.fsck.findings import Severity
 from f2tools.fsck.problems import CATALOGUE
@@ -252,6 +253,43 @@ def test_a_file_without_inode_and_name_is_found_again(tmp_path: Path) -> None:
     (found,) = now.keys() - good.keys()
     assert found.startswith(b"/lost+found/")
     assert now[found][6] == good[b"/medium/one"][6]
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", ["plain", "checksums"])
+def test_an_entry_in_an_inode_that_may_have_no_attributes_inside_is_mended_where_it_lies(
+    name: str, tmp_path: Path
+) -> None:
+    """As a mount with noinline_xattr makes them: without the flag, but with the room."""
+    p = Patient(name, tmp_path)
+    p.inode("/small", i_inline=p.vol.path("/small").inode.i_inline & ~F2FS_INLINE_XATTR)
+    good = tree_of(p.path)
+    entry = next(entry for entry in p.vol.dirs.entries(p.vol.path("/small").inode) if entry.slot > 2)
+    _, at, _ = p.dentry("/small", entry.name)
+    p.put(at, 4, entry.hash_code ^ 0x100)
+    p.seal_inode(p.at("/small"))
+    p.clear_bits("/small", b".")
+    p.seal_inode(p.at("/small"))
+    p.close()
+    outcome = repair(p.path)
+    assert outcome.complete, said(outcome.after)
+    assert_silent(p.path)
+    assert tree_of(p.path) == good
+
+
+@pytest.mark.peer
+def test_a_lost_file_has_a_place_in_a_root_that_nobody_may_change(tmp_path: Path) -> None:
+    p = Patient("base", tmp_path)
+    good = tree_of(reference("base").path)
+    p.inode("/", i_flags=F2FS_IMMUTABLE_FL)
+    p.inode("/medium/one", i_pino=0)
+    p.clear_bits("/medium", b"one")
+    p.close()
+    assert repair(p.path).complete
+    assert_silent(p.path)
+    assert tree_of(p.path)[b"/lost+found/one"][6] == good[b"/medium/one"][6]
+    with Volume(open_device(p.path)) as vol:
+        assert vol.root.inode.i_flags & F2FS_IMMUTABLE_FL
 
 
 @pytest.mark.peer

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import (
+    DEF_INLINE_RESERVED_SIZE,
     F2FS_DATA_EXIST,
     F2FS_DEVICE_ALIAS_FL,
     F2FS_FEATURE_INODE_CHKSUM,
     F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
-    F2FS_INLINE_XATTR,
     F2FS_PIN_FILE,
     FADVISE_KEEP_SIZE_BIT,
     FADVISE_VERITY_BIT,
@@ -124,7 +124,7 @@ def check_pointers(scan: Scan) -> Iterator[Finding]:
 def _lost_inline(scan: Scan) -> NDArray[np.intp]:
     """Inode rows of files whose addresses look like text: most lead nowhere, i_blocks says 1, and i_size would fit."""
     table = scan.inodes
-    room = 4 * (scan.geo.addrs_per_inode - table["start"].astype(np.int64) - table["inline_xattr"] - 1)
+    room = 4 * (table["count"].astype(np.int64) - DEF_INLINE_RESERVED_SIZE)
     files = np.isin(table["mode"] & S_IFMT, (stat.S_IFREG, stat.S_IFLNK))
     fits = files & (table["size"] <= room.astype(np.uint64)) & (table["nodes"] <= 1)
     fits &= table["blocks"] == 1 + (table["xattr_nid"] != 0)
@@ -281,11 +281,9 @@ def check_dir_sizes(scan: Scan) -> Iterator[Finding]:
     for i, depth, level in zip(rows.tolist(), depths.tolist(), levels.tolist(), strict=True):
         if size[i] > _dir_blocks(depth, level) * geo.block_size:
             yield from _inode(scan, i, problems.DIR_SIZE, int(table["size"][i]), int(need[i]), "i_size")
-    room = 4 * (geo.addrs_per_inode - table["start"].astype(np.int64) - 1)
+    room = 4 * (table["count"].astype(np.int64) - DEF_INLINE_RESERVED_SIZE)
     for i in np.flatnonzero(dirs & inline & ((size == 0) | (size > room))).tolist():
-        row = table[i]
-        words = int(row["inline_xattr"]) if row["inline"] & F2FS_INLINE_XATTR else 50
-        yield from _inode(scan, i, problems.DIR_SIZE, int(row["size"]), int(room[i]) - 4 * words, "i_size")
+        yield from _inode(scan, i, problems.DIR_SIZE, int(table["size"][i]), int(room[i]), "i_size")
     for i in np.flatnonzero(dirs & ~inline & (table["last"] < 0) & (table["bad"] == 0)).tolist():
         yield from (
             replace(found, repair=FillDirectory()) for found in _inode(scan, i, problems.DIR_EMPTY_BLOCKS, None)

@@ -8,9 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from f2tools.errors import F2fsError
-from f2tools.f2fs.layout.constants import (
-    F2FS_ROOT_INO,
-)
+from f2tools.f2fs.layout.constants import F2FS_IMMUTABLE_FL, F2FS_ROOT_INO
 from f2tools.f2fs.layout.file_type import file_type
 from f2tools.f2fs.volume.dentries import bucket_blocks, level_start
 from f2tools.f2fs.write.volume import WritableVolume
@@ -99,7 +97,13 @@ class NameRepairs:
         if found is not None and self._vol.live(found.ino).is_dir:
             return self._vol.live(found.ino)
         name = LOST_FOUND if found is None else LOST_FOUND + b".fsck"
-        return self._vol.live(self._vol.mkdir(F2FS_ROOT_INO, name, 0o700))
+        flags = root_dir.i_flags
+        root_dir.set(i_flags=flags & ~F2FS_IMMUTABLE_FL)  # a lost file needs a place in a root that nobody may change
+        try:
+            ino = self._vol.mkdir(F2FS_ROOT_INO, name, 0o700)
+        finally:
+            self._vol.live(F2FS_ROOT_INO).set(i_flags=flags)
+        return self._vol.live(ino)
 
     def _attach(self, directory: Any, name: bytes, inode: Any) -> None:
         vol = self._vol

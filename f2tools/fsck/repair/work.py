@@ -505,9 +505,8 @@ class Work:
             return None
         inode = self.scan.inodes[row]
         if inode["inline"] & F2FS_INLINE_DENTRY:
-            start = int(inode["start"])
-            size = 4 * (self.image.geo.addrs_per_inode - start - int(inode["inline_xattr"]) - DEF_INLINE_RESERVED_SIZE)
-            return entry.blkaddr, INODE_ADDR_OFFSET + 4 * start + 4, size
+            at = INODE_ADDR_OFFSET + 4 * (int(inode["start"]) + DEF_INLINE_RESERVED_SIZE)
+            return entry.blkaddr, at, 4 * (int(inode["count"]) - DEF_INLINE_RESERVED_SIZE)
         return entry.blkaddr, 0, self.image.geo.block_size
 
     def edit_area(self, entry: EntryPlan, change: Callable[[DentryArea, memoryview, int], None]) -> bool:
