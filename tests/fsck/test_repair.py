@@ -256,6 +256,21 @@ def test_a_file_without_inode_and_name_is_found_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.peer
+@pytest.mark.parametrize(("name", "path"), [("base", "/medium/two"), ("features", "/xattr/spill")])
+def test_a_node_that_the_table_alone_calls_an_inode_stays_what_it_is(name: str, path: str, tmp_path: Path) -> None:
+    p = Patient(name, tmp_path)
+    good = tree_of(reference(name).path)
+    inode = p.vol.path(path).inode
+    nid = inode.i_xattr_nid or int(inode.nids[0])
+    p.nat(nid, ino=nid)
+    p.close()
+    assert [finding.code for finding in p.check().findings if finding.severity >= Severity.ERROR] == ["N002"]
+    assert repair(p.path).complete
+    assert_silent(p.path)
+    assert tree_of(p.path) == good
+
+
+@pytest.mark.peer
 @pytest.mark.parametrize("name", ["plain", "checksums"])
 def test_an_entry_in_an_inode_that_may_have_no_attributes_inside_is_mended_where_it_lies(
     name: str, tmp_path: Path

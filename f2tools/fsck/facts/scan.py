@@ -204,7 +204,7 @@ class Scan(NodeTable):
                     continue
             for some, blocks in self._batches(rows if quick is None else rows[: quick.most]):
                 rows = rows[some.size :]
-                fine = self._note_footers(some, blocks)
+                fine = self._note_footers(some, blocks) & ~self._other_nodes(some)
                 if not fine.all():
                     some, blocks = some[fine], blocks[fine]
                 if some.size:
@@ -213,6 +213,15 @@ class Scan(NodeTable):
                         yield from check(batch)
                     if quick is not None and batch.sound is not None:
                         break
+
+    def _other_nodes(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Nodes that the NAT alone calls inodes: their footers name a place in the file of another one that there is."""
+        footer = self.footer[rows]
+        other = (footer["ino"] != self.nid[rows]) & (footer["flag"] >> OFFSET_BIT_SHIFT != 0)
+        if other.any():
+            owners = self.rows_of(footer["ino"])
+            other &= (owners >= 0) & (self.nat_ino[owners] == footer["ino"])
+        return other
 
     def _rows_for(self, count: int) -> Columns:
         """The next rows of the table of inodes."""
