@@ -215,7 +215,7 @@ class Scan(NodeTable):
                         break
 
     def _other_nodes(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Nodes that the NAT alone calls inodes: their footers name a place in the file of another one that there is."""
+        """Nodes that the NAT alone calls inodes: the footer names a place in the file of another one that there is."""
         footer = self.footer[rows]
         other = (footer["ino"] != self.nid[rows]) & (footer["flag"] >> OFFSET_BIT_SHIFT != 0)
         if other.any():
