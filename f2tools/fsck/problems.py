@@ -390,7 +390,8 @@ SSA_VERSION = _problem(
 
 LOG_TYPE = _problem(
     "L001", "log-type", ERROR, "an open log's segment has another type in the SIT",
-    "The kernel refuses to mount where a log's segment holds the other kind of blocks.",
+    "The kernel refuses to mount where a log's segment holds the other kind of blocks; of an empty one it would take"
+    " what it writes there for that kind.",
     "the SIT entry takes the log's type, or a new segment is opened",
     plans=(MoveLog,),
 )  # fmt: skip
@@ -421,6 +422,12 @@ LOG_SUMMARY = _problem(
 LOG_ALLOC = _problem(
     "L006", "log-alloc-type", ERROR, "an open log allocates in a way that can't be",
     "0 is appending, 1 is filling holes; on zoned devices only appending works.",
+    "a new segment is opened",
+    plans=(MoveLog,),
+)  # fmt: skip
+LOG_END = _problem(
+    "L007", "log-end", ERROR, "an open log goes on behind its segment",
+    "The kernel refuses to mount.",
     "a new segment is opened",
     plans=(MoveLog,),
 )  # fmt: skip

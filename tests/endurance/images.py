@@ -35,6 +35,11 @@ LOOKED_AT = (*SMALL, *LARGE, *SMALL, *SMALL, *SMALL)
 WARM = "compress-lz4"
 SERVERS = ("pyfuse3", "direct")
 REPAIRABLE = ("base", "features", "casefold", "compress-lz4", "checksums", "plain", "noinline", "sections")
+FURTHER = (  # from piece FURTHER_FROM on
+    "noinline-xattr", "inline-xattr-size", "active-logs-2", "full", "fscrypt", "packed-ssa", "phone", "zoned",
+    "history-a", "blocks16k-casefold", "compress-released",
+)  # fmt: skip
+FURTHER_FROM = 10_000
 MORE = (  # beside those that `dump` has
     ("info", "{image}"), ("doctor", "{image}"), ("fls", "-r", "{image}"),
     ("fsstat", "{image}"), ("recover", "{image}"), ("hashes", "{image}"), ("fsck", "--rescue", "{image}"),
@@ -169,7 +174,8 @@ def _story(
 
 def repaired(seed: int, work: Path) -> Outcome:
     """A piece: repairs of one reference image; fsck.f2fs is silent then, and what was not hit is all there."""
-    name = REPAIRABLE[seed % len(REPAIRABLE)]
+    some = REPAIRABLE if seed < FURTHER_FROM else FURTHER
+    name = some[seed % len(some)]
     outcome = Outcome()
     for number in range(FIRST + seed * REPAIRS, FIRST + (seed + 1) * REPAIRS):
         verdict = fuzz.judged(name, number, work)
@@ -192,5 +198,5 @@ REPAIRED = Campaign(
     "repairs",
     "images damaged at random are repaired: a second check and fsck.f2fs are silent, and each file of which no block"
     " was hit is as it was",
-    "repairs", 100_000, REPAIRS, repaired, in_memory=True,
+    "repairs", 150_000, REPAIRS, repaired, in_memory=True,
 )  # fmt: skip

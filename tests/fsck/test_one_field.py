@@ -621,7 +621,7 @@ def orphans_without_their_flag(p: Patient) -> dict[str, Any]:
     return {"blkaddr": p.checkpoint(ckpt_flags=p.vol.cp.ckpt_flags & ~2)}
 
 
-@one("C016", also={"C002", "A001", "A002", "A003", "C004", "C005", "C006", "C007", "G003", "G004", "G005"})
+@one("C016", also={"C002", "A001", "A002", "A003", "C004", "C005", "C006", "C007", "G003", "G004", "G005", "L001"})
 def no_checkpoint_left(p: Patient) -> dict[str, Any]:
     p.write(p.geo.cp_blkaddr * p.size, bytes(1024 * p.size))
     return {"blkaddr": p.geo.cp_blkaddr}
@@ -673,11 +673,29 @@ def blocks_ahead_of_a_log(p: Patient) -> dict[str, Any]:
     return {"segno": log.segno}
 
 
+@one("L001", "noinline")
+def empty_log_of_the_other_kind(p: Patient) -> dict[str, Any]:
+    """fsck.f2fs calls it damage, and the kernel cleans what is written there as the kind that the entry says."""
+    sit = p.vol.sit
+    inside = set(p.vol.summaries.journals.sit["segno"].tolist())
+    log = next(log for log in p.vol.summaries.cursegs if not sit.vblocks[log.segno] and log.segno not in inside)
+    _, at = p.sit_at(log.segno)
+    p.put(at, 2, (0 if log.kind >= 3 else 4) << 10)
+    return {"segno": log.segno}
+
+
 @one("L004", also={"A001", "L001", "L002", "L003", "L005", "A003", "C007"})
 def two_logs_in_one_segment(p: Patient) -> dict[str, Any]:
     first = next(log for log in p.vol.summaries.cursegs if log.kind == 3)
     p.checkpoint_item("cur_node_segno", 1, first.segno)
     return {"segno": first.segno}
+
+
+@one("L007")
+def log_behind_its_segment(p: Patient) -> dict[str, Any]:
+    """A full segment is left at once; the kernel and fsck.f2fs take no checkpoint that says otherwise."""
+    p.checkpoint_item("cur_node_blkoff", 0, p.geo.blocks_per_seg)
+    return {"found": p.geo.blocks_per_seg}
 
 
 @one("L006")

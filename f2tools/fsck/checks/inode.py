@@ -139,7 +139,7 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
     bad |= known & dentry & (kind != stat.S_IFDIR)
     yield from _each(batch, bad, problems.INLINE_FLAGS, found=head["i_inline"], field="i_inline")
     effective = batch.inline
-    wrongly = data & ~bad & (effective & F2FS_INLINE_DATA == 0)
+    wrongly = (data | dentry) & ~bad & known & (effective & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == 0)
     yield from _each(
         batch, wrongly, problems.INLINE_FLAGS, head["i_inline"], effective & np.uint8(~F2FS_DATA_EXIST & 0xFF),
         "i_inline", "it has blocks",

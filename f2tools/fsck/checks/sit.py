@@ -141,9 +141,7 @@ def check_logs(scan: Scan) -> Iterator[Finding]:
             )
         seen.setdefault(log.segno, log.kind)
         found = int(image.sit.types[log.segno])
-        used = int(image.sit.vblocks[log.segno])
-        # an empty segment takes the log's type with its first block
-        if used and found < NR_CURSEG_TYPE and found != log.kind:
+        if found < NR_CURSEG_TYPE and found != log.kind:
             yield Finding(problems.LOG_TYPE, **place, blkaddr=start, found=CURSEG_NAMES[found], expected=log.name)
         zoned = bool(geo.feature & F2FS_FEATURE_BLKZONED)
         if log.alloc_type not in (LFS, SSR) or (zoned and log.alloc_type != LFS):
@@ -155,7 +153,9 @@ def check_logs(scan: Scan) -> Iterator[Finding]:
                 expected=expected,
             )  # fmt: skip
         valid = np.unpackbits(image.sit.valid_map(np.array([log.segno]))[0]).astype(np.bool_)
-        if log.next_blkoff < geo.blocks_per_seg and valid[log.next_blkoff]:
+        if log.next_blkoff >= geo.blocks_per_seg:
+            yield Finding(problems.LOG_END, **place, blkaddr=start, note=log.name, found=log.next_blkoff)
+        elif valid[log.next_blkoff]:
             yield Finding(problems.LOG_NEXT_USED, **place, blkaddr=start + log.next_blkoff, note=log.name)
         beyond = np.flatnonzero(valid[log.next_blkoff + 1 :])
         if log.alloc_type == LFS and beyond.size:

@@ -119,7 +119,7 @@ class InodeBatch:
         if self.sound is not None:
             return self.sound.facts["inline"]
         flags = self.head["i_inline"].copy()
-        flags[_wrongly_inline(self)] &= np.uint8(~F2FS_INLINE_DATA & 0xFF)
+        flags[_wrongly_inline(self)] &= np.uint8(~(F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) & 0xFF)
         flags[self.lost_xattr] |= np.uint8(F2FS_INLINE_XATTR)
         return flags
 
@@ -273,7 +273,7 @@ def _lost_inline_xattr(
     Without the flag the addresses in nodes would stand for other blocks of the file, and attributes behind the end
     of a file inside its inode for bytes of it.
     """
-    without = head["i_inline"] & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY) == 0
+    without = head["i_inline"] & F2FS_INLINE_XATTR == 0
     rows = np.flatnonzero(without)
     if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR or not rows.size:
         return np.zeros(without.size, np.bool_)
@@ -283,9 +283,11 @@ def _lost_inline_xattr(
     room = words[:, 1:-5]
     hole = (words[:, 0] != 0) & words[:, -5:].any(axis=1)
     hole[hole] = ~room[hole].any(axis=1)
+    hole &= head["i_inline"][rows] & F2FS_INLINE_DENTRY == 0  # entries inside leave the room free, flag or not
     content = head["i_inline"][rows] & F2FS_INLINE_DATA != 0
     before_room = geo.addrs_per_inode - DEFAULT_INLINE_XATTR_ADDRS - DEF_INLINE_RESERVED_SIZE - extra[rows] // 4
     content &= head["i_size"][rows] > (4 * before_room).astype(np.uint64)
+    content &= blocks.view("<u4")[rows, INODE_ADDR_OFFSET // 4 + extra[rows] // 4] == 0  # else an address
     without[rows] = ((room[:, 0] == F2FS_XATTR_MAGIC) & ~content) | hole
     return without
 
@@ -322,14 +324,16 @@ def fill(table: Columns, batch: InodeBatch, nodes: NDArray[np.int64]) -> None:
 
 
 def _wrongly_inline(batch: InodeBatch) -> NDArray[np.intp]:
-    """Files with the inline flag, and nodes or an address where inline data starts.
+    """Files and directories with the inline flag, and nodes or an address where inline content starts.
 
     They have more bytes than fit, too, or i_blocks speaks of data.
     """
     geo, head = batch.geo, batch.head
     data = head["i_inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == F2FS_INLINE_DATA
-    counted = (head["i_blocks"] > 1 + (head["i_xattr_nid"] != 0)) & (head["i_inline"] & F2FS_DATA_EXIST == 0)
-    rows = np.flatnonzero(data & ((head["i_size"] > batch.inline_size.astype(np.uint64)) | counted))
+    dentries = (head["i_inline"] & F2FS_INLINE_DENTRY != 0) & (batch.kind == stat.S_IFDIR)
+    counted = head["i_blocks"] > 1 + (head["i_xattr_nid"] != 0)
+    counted &= dentries | (head["i_inline"] & F2FS_DATA_EXIST == 0)
+    rows = np.flatnonzero((data | dentries) & ((head["i_size"] > batch.inline_size.astype(np.uint64)) | counted))
     if rows.size:
         words = batch.blocks.view("<u4")
         first = words[rows, (INODE_ADDR_OFFSET + batch.extra[rows]) // 4].astype(np.int64)

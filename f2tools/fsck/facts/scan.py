@@ -28,8 +28,9 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.file_type import S_IFMT
 from f2tools.f2fs.layout.footers import footer_in
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.f2fs.layout.node_tree import are_dnodes, branches
-from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
+from f2tools.f2fs.layout.xattr import XattrHeader, has_xattrs, xattr_places
 from f2tools.fsck.facts.addresses import direct_addresses, inode_addresses
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.columns import Columns
@@ -448,7 +449,7 @@ class Scan(NodeTable):
         fault[good & ~theirs & stray] = MISSING
         places = self._places(parent, slot, inode_row)
         good = np.flatnonzero((fault < 0) & (self.kind[row] == UNKNOWN))
-        fault[good[self._misled(row[good], ino[good], places[2, good])]] = KIND
+        fault[good[self._misled(row[good], inode_row[good], places[2, good])]] = KIND
         good = fault < 0
         taken = good & (self.kind[row] != UNKNOWN)
         first = np.zeros(len(edges), np.bool_)
@@ -463,7 +464,9 @@ class Scan(NodeTable):
         self._place(row[fine], parent[fine], slot[fine], inode_row[fine], places[:, fine])
         return self._take_nodes(row[fine])
 
-    def _misled(self, row: NDArray[np.int64], ino: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _misled(
+        self, row: NDArray[np.int64], inode_row: NDArray[np.int64], offset: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
         """Pointers to nodes that say they belong elsewhere in the file, while a node that nothing led to says: here.
 
         Both footers contradict the pointer, so the pointer is wrong.  So is one for attributes that leads to a node of
@@ -471,6 +474,7 @@ class Scan(NodeTable):
         """
         misled = np.zeros(row.size, np.bool_)
         own = self.footer[row]
+        ino = self.nid[self.inodes["node"][inode_row]]
         odd = np.flatnonzero((own["nid"] == self.nid[row]) & (own["flag"] >> OFFSET_BIT_SHIFT != offset))
         if odd.size:
             others = np.flatnonzero(self.usable & (self.kind == UNKNOWN) & np.isin(self.nat_ino, ino[odd]))
@@ -480,9 +484,19 @@ class Scan(NodeTable):
             there = said["ino"].astype(np.int64) << 32 | said["flag"] >> OFFSET_BIT_SHIFT
             misled[odd] = np.isin(ino[odd] << 32 | offset[odd], there)
             for i in odd[offset[odd] == XATTR_NODE_OFFSET].tolist():
-                magic = int(self.image.block(int(self.addr[row[i]]))[:4].view("<u4")[0])
-                misled[i] |= magic != F2FS_XATTR_MAGIC
+                misled[i] |= not self._holds_attributes(int(row[i]), int(inode_row[i]))
         return misled
+
+    def _holds_attributes(self, row: int, inode_row: int) -> bool:
+        """Whether a node goes on with the attributes inside an inode, or begins some, and has nothing behind them."""
+        node, inode = (self.image.block(int(self.addr[at])) for at in (row, self.inodes["node"][inode_row]))
+        end = INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode
+        inside = inode[end - 4 * int(self.inodes["inline_xattr"][inode_row]) : end]
+        area = inside.tobytes() + node[: -NodeFooter.size].tobytes()
+        at = XattrHeader.size
+        for place in xattr_places(area):
+            at = place.following
+        return has_xattrs(area) and XattrHeader.size < at <= len(area) and not any(area[at:])
 
     def _places(self, parent: Any, slot: Any, inode_row: Any) -> NDArray[np.int64]:
         """Rows of kind, first file block and footer offset of the nodes in these places."""

@@ -342,7 +342,7 @@ class _Tables:
             segno, blkoff, how = log.segno, log.next_blkoff, log.alloc_type
             nid, _ = self._owned(np.array([segno]))
             used = nid[0] != 0
-            free_ahead = not used[blkoff:].any() if how == LFS else blkoff >= used.size or not used[blkoff]
+            free_ahead = blkoff < used.size and not (used[blkoff:].any() if how == LFS else used[blkoff])
             same_kind = not used.any() or (self.types[segno] >= NR_CURSEG_DATA_TYPE) == (
                 log.kind >= NR_CURSEG_DATA_TYPE
             )
