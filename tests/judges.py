@@ -27,6 +27,7 @@ TIMEOUT = 300
 
 # All that fsck.f2fs says of a volume without fault.  What is not among these lines is a complaint: with --dry-run it
 # exits with 0 after some of them, e.g. a wrong dentry hash or a dead superblock copy.
+LONG_NAME = 240  # bytes of a line of fsck.f2fs with a name that may be too long when folded
 HARMLESS = re.compile(
     r"""\s*$ | Info:\s(?!Fix|Force) | Done: | exit\ status\ 0$
     | \s+(from\ |to\ )?"           # kernel versions
@@ -129,6 +130,17 @@ def fsck(image: Path, *devices: Path, options: Sequence[str] = ()) -> Run:
 def complaints(output: str) -> list[str]:
     """The lines of fsck.f2fs that a volume without fault does not cause."""
     return [line for line in output.splitlines() if not HARMLESS.match(line)]
+
+
+def complaints_in_words(output: str) -> list[str]:
+    """Of these lines those that say that something is wrong: for volumes that were damaged and repaired.
+
+    Version strings of a torn superblock are printed as they are: no complaint.  It also folds names that grow beyond
+    255 bytes by that, where the kernel takes them as they are.
+    """
+    words = ("ASSERT", "FSCK", "FIX", "Error", "rror:", "Invalid", "nvalid", "orrupt", "Fail")
+    lines = [line for line in complaints(output) if any(word in line for word in words)]
+    return [line for line in lines if not ("Mismatch hash_code" in line and len(line.encode()) > LONG_NAME)]
 
 
 def fsck_clean(image: Path, *devices: Path) -> Run:

@@ -46,7 +46,6 @@ TABLES = (
 )  # fmt: skip
 # what no repair can decide: features that nobody knows in both copies
 BEYOND = {"S006"}
-LONG_NAME = 240  # bytes of a line of fsck.f2fs with a name that may be too long when folded
 TOLD = 6  # lines of a code
 NOT_METADATA = ("compressed cluster",)
 # from this number on one case of so many has a directory too whose depth or level is another
@@ -238,7 +237,7 @@ def _judged(name: str, number: int, device: Device, work: Path, peer: bool, keep
         _write(image, copy)
         if peer:
             run = judges.fsck(copy)
-            bad = _complaints(run.output)
+            bad = judges.complaints_in_words(run.output)
             if run.rc or bad:
                 return f"fsck.f2fs: {run.rc} {bad[:4]}"
     return ""
@@ -249,17 +248,6 @@ def _beyond_all(name: str, patches: list[tuple[int, bytes]]) -> bool:
     hit = {offset // 4096 for offset, _ in patches}
     heads = {place[0] // 4096 for place in healthy(name).places["checkpoint head"]}
     return {0, 1} <= hit and heads <= hit
-
-
-def _complaints(output: str) -> list[str]:
-    """What fsck.f2fs complains of.
-
-    Version strings of a torn superblock are printed as they are: no complaint.  It also folds names that grow beyond
-    255 bytes by that, where the kernel takes them as they are.
-    """
-    words = ("ASSERT", "FSCK", "FIX", "Error", "rror:", "Invalid", "nvalid", "orrupt", "Fail")
-    lines = [line for line in judges.complaints(output) if any(word in line for word in words)]
-    return [line for line in lines if not ("Mismatch hash_code" in line and len(line.encode()) > LONG_NAME)]
 
 
 def _lost(name: str, image: Device, touched: set[int]) -> list[str]:

@@ -149,7 +149,7 @@ def _mend(image: Path, work: Path, judge: bool) -> str | None:
         return f"a second check finds {dict(again.counts)}"
     if judge:
         run = judges.fsck(copy)
-        bad = [line for line in judges.complaints(run.output) if "Debian" not in line]  # a torn version string
+        bad = judges.complaints_in_words(run.output)
         if run.rc or bad:
             return f"fsck.f2fs: {run.rc} {bad[:3]}"
     return None
