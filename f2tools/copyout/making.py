@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 from f2tools import newfile
 from f2tools.acl import ACL_GROUP_OBJ, parse_xattr
 from f2tools.copyout.keep import ACL_NAMES, NOTHING, Keep
-from f2tools.copyout.walk import MAX_REASONS, THERE_ALREADY, Lost, byte_ranges, mapped, shown
+from f2tools.copyout.walk import MAX_REASONS, THERE_ALREADY, Lost, byte_ranges, mapped, placed
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
 from f2tools.f2fs.layout.constants import NEW_ADDR
 from f2tools.f2fs.volume.data import Cluster, Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.volume.xattr import may_have_xattrs, visible_xattrs
-from f2tools.text import join
+from f2tools.text import join, printable
 
 SAME_NAME = "the target takes it for another name that is there; both can't be"  # it folds case, or normalises
 COPY_BYTES = 64 << 10  # bytes of a large file held at a time: more would not stay in the fast caches
@@ -102,6 +102,10 @@ class CopyReport:
     def complete(self) -> bool:
         """Whether everything could be read and made."""
         return not self.lost and not self.partial
+
+    def place(self, item: Lost) -> str:
+        """The path on the host of something that was not copied whole."""
+        return placed(self.target, item.path)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -528,10 +532,8 @@ class Maker:
         """Note what the target said; TargetFull where going on is pointless."""
         if error.errno in _FULL:
             done = f"{self.report.files} files and {self.report.bytes} bytes were written"
-            raise TargetFull(
-                f"{self.report.target}: {os.strerror(error.errno or 0)} at {shown(join(directory.path, name))!r}; "
-                f"{done}, the rest was not tried"
-            )
+            place = printable(placed(self.report.target, join(directory.path, name)))
+            raise TargetFull(f"{place}: {os.strerror(error.errno or 0)}; {done}, the rest was not tried")
         if error.errno == errno.EEXIST and error.strerror != "a second entry of that name":
             self.lose(directory, name, THERE_ALREADY if _stands(directory, name) else SAME_NAME)
             return

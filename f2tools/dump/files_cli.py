@@ -16,7 +16,7 @@ import click
 import f2tools
 from f2tools import newfile
 from f2tools.copyout.keep import Keep, keep_options
-from f2tools.copyout.walk import THERE_ALREADY, not_in_full, shown
+from f2tools.copyout.walk import THERE_ALREADY, not_in_full, placed, shown
 from f2tools.errors import F2fsError
 from f2tools.options import (
     as_of_option,
@@ -86,12 +86,14 @@ def _open(image: str, opening: Opening) -> Volume:
     return volume
 
 
-def _say_lost(lost: Iterable[Lost], what: str = "") -> None:
+def _say_lost(lost: Iterable[Lost], what: str = "", target: str | None = None) -> None:
+    """Say what could not be read, or not copied to `target`, which is named by its path there."""
     for index, item in enumerate(lost):
         if index == _SHOWN_LOSSES:
             click.echo("f2tools: ... and more; --json has all", err=True)
             return
-        click.echo(f"f2tools: {what}{printable(shown(item.path))}: {printable(item.reason)}", err=True)
+        name = shown(item.path) if target is None else placed(target, item.path)
+        click.echo(f"f2tools: {what}{printable(name)}: {printable(item.reason)}", err=True)
 
 
 def _partly() -> NoReturn:
@@ -377,9 +379,9 @@ def extract(
         taken = time.monotonic() - started
         for line in _extract_lines(report, taken):
             click.echo(line)
-        _say_lost(report.partial, "only partly: ")
-        _say_lost([item for item in report.lost if item.reason != THERE_ALREADY], "lost: ")
-        _say_lost([item for item in report.lost if item.reason == THERE_ALREADY], "not copied: ")
+        _say_lost(report.partial, "only partly: ", target)
+        _say_lost([item for item in report.lost if item.reason != THERE_ALREADY], "lost: ", target)
+        _say_lost([item for item in report.lost if item.reason == THERE_ALREADY], "not copied: ", target)
     if not report.complete:
         _partly()
 

@@ -49,7 +49,7 @@ def copy_out(
         notes = [*volume.warnings, *([waiting] if waiting else [])]
         if len(files) == 1 and files[0].inode.is_file:
             if is_output(target):
-                return [_written(files[0])], notes
+                return [_written(image, files[0])], notes
             target = _behind(target)
         elif target == "-":
             raise EditFailed("only a single file can be written to the standard output")
@@ -113,18 +113,18 @@ def _behind(target: str) -> str:
     return behind_links(target)
 
 
-def _written(file: File) -> CopyReport:
+def _written(image: str, file: File) -> CopyReport:
     """The content of a file on the standard output; what can't be read is in the report."""
-    report = CopyReport("-")
+    report, path = CopyReport("-"), os.fsencode(f"{image}:") + (file.path or b"")
     try:
         copy_content(file, sys.stdout.buffer)
         report.files, report.bytes = 1, file.inode.i_size
     except F2fsError as error:
-        report.lost.append(Lost(file.path or b"", str(error)))
+        report.lost.append(Lost(path, str(error)))
     except OSError as error:
         if error.filename is None:  # of the output, not of the image
             raise
-        report.lost.append(Lost(file.path or b"", error.strerror or str(error)))
+        report.lost.append(Lost(path, error.strerror or str(error)))
     sys.stdout.buffer.flush()
     return report
 

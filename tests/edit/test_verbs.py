@@ -341,6 +341,21 @@ def test_copying_a_directory_out_replaces_no_file(tmp_path: Path) -> None:
     assert (below.parent / "f").exists()
 
 
+def test_what_can_not_be_copied_out_is_named_by_its_path_on_the_host(tmp_path: Path) -> None:
+    image, out = fresh(tmp_path), tmp_path / "out"
+    lines(image, "mkdir /d", "touch /d/x")
+    (out / "d" / "x").mkdir(parents=True)
+    for target, said in ((out, out / "d" / "x"), (f"{out}/", out / "d" / "x"), (".", "./d/x")):
+        before = os.getcwd()
+        os.chdir(out)
+        try:
+            result = f2("cp", "-r", f"{image}:/d", target)
+        finally:
+            os.chdir(before)
+        assert (result.code, result.err) == (1, f"f2tools: {said}: can't be made: Is a directory\n")
+    assert json.loads(f2("cp", "-r", "--json", f"{image}:/d", out).text)["lost"][0]["path"] == "/d/x"
+
+
 def test_what_is_in_a_directory_is_copied_out_into_another(tmp_path: Path) -> None:
     """As cp -a directory/. target does it, for the root of the image, too."""
     image = fresh(tmp_path)
