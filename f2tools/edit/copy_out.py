@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from f2tools.copyout.content import copy_content
 from f2tools.copyout.extract import extract
 from f2tools.copyout.keep import ALL, NOTHING
-from f2tools.copyout.making import CopyReport
+from f2tools.copyout.report import CopyReport
 from f2tools.copyout.walk import Lost
 from f2tools.edit.errors import EditFailed
 from f2tools.edit.paths import Inside, Outside
@@ -35,8 +35,8 @@ def copy_out(
     name, or to the standard output.
 
     Files that are there are replaced, where a link leads to one, that; a directory replaces none.  `keep`: owners, all
-    modes, attributes and devices too.  Of a directory written as `directory/.` what is in it is copied.  Usage,
-    EditFailed.
+    modes, attributes and devices too, and directories that are there get theirs.  Of a directory written as
+    `directory/.` what is in it is copied.  Usage, EditFailed.
     """
     inside = [source for source in sources if isinstance(source, Inside)]
     images = {source.image for source in inside}
@@ -79,7 +79,7 @@ def copy_out(
                 volume,
                 directory or ".",
                 chosen,
-                keep=ALL if keep else NOTHING,
+                keep=replace(ALL, directories=True) if keep else NOTHING,
                 force=True,
                 over_files=False,
                 advance=bar.advance,

@@ -16,7 +16,6 @@ from typing import Any
 from f2tools.copyout.keep import NOTHING, Keep
 from f2tools.copyout.making import (
     OPEN_DIRECTORY,
-    CopyReport,
     Directory,
     Made,
     Maker,
@@ -25,6 +24,7 @@ from f2tools.copyout.making import (
     link_again,
     made_of,
 )
+from f2tools.copyout.report import CopyReport
 from f2tools.copyout.walk import Lost, name_problem
 from f2tools.errors import F2fsError
 from f2tools.f2fs.volume.volume import Volume
