@@ -422,8 +422,8 @@ def said_of_waiting(volume: Volume, image: str, *, option: bool = False) -> str:
     if not count:
         return ""
     files = "1 file was" if count == 1 else f"{count:,} files were"
-    listed = "--recovered" if option else f"`{command_line('f2tools', 'dump', 'ls', '-R', '--recovered', image)}`"
-    brings = command_line("f2tools", "recover", "--apply", image)
+    listed = "--recovered" if option else f"`{command_line('f2tools dump ls -R --recovered', image)}`"
+    brings = command_line("f2tools recover --apply", image)
     return (
         f"{files} fsync'ed after the last checkpoint, before a crash; {listed} shows what is not seen here, `{brings}`"
         " brings it back for good"

@@ -9,12 +9,14 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+import f2tools
 from f2tools.text import bodyfile_field, command_line, csv_line, markup, printable
 from tests.dump.craft import f2
 from tests.hostile.forge import LINK, Forge
@@ -175,10 +177,11 @@ def test_one_function_escapes_for_each_kind_of_reader() -> None:
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash reads $'...'")
 def test_a_command_that_is_advised_can_be_pasted_whatever_a_file_is_called() -> None:
-    names = [*NASTY, b"it's \\ and\nmore\xff1", b"with a blank", "ü".encode()]
-    line = command_line("printf", r"%s\0", *(os.fsdecode(name) for name in names))
+    names = [*NASTY, b"it's \\ and\nmore\xff1", b"with a blank", "ü".encode(), b"-\n", b"--help", b""]
+    line = command_line(r"printf '%s\0'", *(os.fsdecode(name) for name in names))
     assert line == printable(line)
-    assert subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout.split(b"\0")[:-1] == names
+    pasted = subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout.split(b"\0")[:-1]
+    assert pasted == [b"./" + name if name.startswith(b"-") else name for name in names]
 
 
 def test_the_way_to_repair_an_image_of_any_name_can_be_pasted(tmp_path: Path) -> None:
@@ -191,3 +194,34 @@ def test_the_way_to_repair_an_image_of_any_name_can_be_pasted(tmp_path: Path) ->
     assert command is not None, said
     words = subprocess.run(["bash", "-c", f"printf '%s\\0' {command[1]}"], capture_output=True, check=True).stdout
     assert words.split(b"\0")[-2] == os.fsencode(image)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="a shell runs what was pasted")
+@pytest.mark.parametrize("name", ["-q.img", "--help.img"])
+def test_what_is_advised_for_an_image_called_like_an_option_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert f2("mkfs", "--size", "48M", "-q", "--", name).code == 0
+    assert f2("mkfs", "--size", "48M", "-q", "other").code == 0
+    with f2tools.open(name) as volume:
+        sit = volume.sb.sit_blkaddr * volume.geo.block_size
+    said = [f2("doctor", "--", name).text]
+    with open(name, "r+b") as file:
+        file.seek(sit)
+        file.write(b"\x55" * 4096)
+    said += [f2("doctor", "--", name).text, f2("fsck", "--", name).text]
+    done = f2("fsck", "-y", "--undo", "-q.undo", "--", name)
+    said.append(done.text + done.err)
+    with open(name, "r+b") as file:
+        file.write(bytes(2 << 20))
+    said.append(f2("dump", "info", "--", name).err)
+    commands = [command for text in said for command in re.findall(r"(?m)(?:`|^ +)(f2tools .*?)(?:`|  |$)", text)]
+    commands = [command for command in commands if "COPY" not in command]
+    assert len({command.split(" ")[1] for command in commands}) >= 4, said
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for number, command in enumerate(commands):
+        pasted = command.replace("DIR", f"out{number}")
+        ran = subprocess.run(["bash", "-c", pasted], capture_output=True, text=True, env=environment)
+        assert "Usage: " not in ran.stdout + ran.stderr, command
+        assert "no such" not in ran.stderr.lower(), command
