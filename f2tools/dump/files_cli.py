@@ -33,6 +33,7 @@ from f2tools.options import (
     progress,
     recovered_option,
     require,
+    said_of,
     say_waiting,
 )
 from f2tools.text import printable
@@ -273,7 +274,7 @@ def stat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) ->
             if key in item:
                 failed = True
                 name = item["path"] or f"inode {item['ino']}"
-                click.echo(f"f2tools: {printable(name)}: {what} can't all be read: {item[key]}", err=True)
+                click.echo(f"f2tools: {printable(name)}: {what} can't all be read: {printable(item[key])}", err=True)
     if failed:
         _partly()
 
@@ -313,7 +314,7 @@ def cat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) -> 
             except BrokenPipeError:
                 raise
             except F2fsError as error:
-                click.echo(f"f2tools: {printable(path)}: {error}", err=True)
+                click.echo(f"f2tools: {printable(path)}: {said_of(error)}", err=True)
                 failed = True
             except OSError as error:
                 if error.filename is None:  # our own output, not the image
@@ -395,7 +396,7 @@ def _extract_lines(report: Any, taken: float) -> Iterable[str]:
         (report.specials, "special files"),
     ]
     words = ", ".join(f"{count} {what}" for count, what in counts if count or what == "files")
-    yield f"{words}; {human_size(report.bytes)} in {taken:.1f} s -> {report.target}"
+    yield f"{words}; {human_size(report.bytes)} in {taken:.1f} s -> {printable(report.target)}"
     if report.excluded:
         yield f"{report.excluded} left out as asked"
     if report.left_out:

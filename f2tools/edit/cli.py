@@ -25,6 +25,7 @@ from f2tools.options import (
     offset_option,
     print_json,
     undo_option,
+    usage_message,
 )
 from f2tools.text import printable
 
@@ -211,7 +212,7 @@ def parse_line(text: str, number: int) -> tuple[Verb, dict[str, Any]]:
     except click.exceptions.Exit:
         raise Usage(f"line {number}: no help in a script; see f2tools {verb.name} --help") from None
     except click.UsageError as error:
-        raise Usage(f"line {number}: {error.format_message()}") from None
+        raise Usage(f"line {number}: {usage_message(error)}") from None
 
 
 __all__ = ["VERBS", "edit"]

@@ -123,7 +123,7 @@ def umount(directory: str) -> None:
     """
     from f2tools.mount.unmount import unmount
 
-    unmount(directory, lambda text: click.echo(f"f2tools: {text}", err=True))
+    unmount(directory, lambda text: click.echo(f"f2tools: {printable(text)}", err=True))
 
 
 def _mount(
