@@ -42,6 +42,13 @@ class F2fsError(Exception):
     """Something about the image or the request that the user must know; never a bug of ours."""
 
     exit_code = 8
+    several_lines = False  # of our own, or of a program that ran; a name in them is made printable by who raises this
+
+
+class SeveralLines(F2fsError):
+    """What is told in several lines."""
+
+    several_lines = True
 
 
 class NotF2fs(F2fsError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from f2tools.copyout.keep import Keep
-    from f2tools.copyout.making import CopyReport
+    from f2tools.copyout.report import CopyReport
     from f2tools.forensics.index import Index
     from f2tools.fsck.check import CheckReport
     from f2tools.load.load import Loaded

@@ -398,9 +398,22 @@ def _json_default(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
+def usage_message(error: click.ClickException) -> str:
+    """What is wrong with a command line, for a terminal: on one line, whatever its words hold."""
+    message = error.format_message()
+    if isinstance(error, click.MissingParameter):  # may have choices below it, a line each
+        message = " ".join(message.split())
+    return printable(message)
+
+
+def said_of(error: F2fsError) -> str:
+    """What an error of ours says, for a terminal: on one line, whatever the names in it hold, unless it has several."""
+    return printable_lines(str(error)) if error.several_lines else printable(str(error))
+
+
 def said_by_system(error: OSError) -> str:
     """What the system said about a call, and about which file, for a terminal."""
-    said = error.strerror or str(error)
+    said = printable(error.strerror or str(error))
     name = error.filename
     if isinstance(name, str | bytes) and name:
         return f"{printable(os.fsdecode(name))}: {said}"
@@ -422,8 +435,8 @@ def said_of_waiting(volume: Volume, image: str, *, option: bool = False) -> str:
     if not count:
         return ""
     files = "1 file was" if count == 1 else f"{count:,} files were"
-    listed = "--recovered" if option else f"`{command_line('f2tools', 'dump', 'ls', '-R', '--recovered', image)}`"
-    brings = command_line("f2tools", "recover", "--apply", image)
+    listed = "--recovered" if option else f"`{command_line('f2tools dump ls -R --recovered', image)}`"
+    brings = command_line("f2tools recover --apply", image)
     return (
         f"{files} fsync'ed after the last checkpoint, before a crash; {listed} shows what is not seen here, `{brings}`"
         " brings it back for good"
@@ -449,12 +462,12 @@ def say_error(error: BaseException) -> int:
         print("f2tools: interrupted", file=sys.stderr)
         return INTERRUPTED
     if isinstance(error, click.ClickException):
-        said = io.StringIO()
+        said, message = io.StringIO(), error.format_message()
         error.show(said)
-        sys.stderr.write(printable_lines(said.getvalue()))
+        sys.stderr.write(printable_lines(said.getvalue().replace(message, usage_message(error))))
         return error.exit_code
     if isinstance(error, F2fsError):
-        print(f"f2tools: {printable_lines(str(error))}", file=sys.stderr)
+        print(f"f2tools: {said_of(error)}", file=sys.stderr)
         return error.exit_code
     if isinstance(error, OSError):
         print(f"f2tools: {said_by_system(error)}", file=sys.stderr)

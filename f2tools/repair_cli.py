@@ -89,7 +89,7 @@ def say(image: str, made: Made, asked: Wanted, copies: str) -> None:
     then = "sound after that" if made.sound else f"not sound after that; `{copies}` copies out what can be read"
     click.echo(f"{printable(image)}: {'' if made.written else 'nothing was written; '}{then}")
     if asked.undo and made.written:
-        click.echo(f"`{command_line('f2tools', 'undo', asked.undo, image)}` takes the repair back")
+        click.echo(f"`{command_line('f2tools undo', asked.undo, image)}` takes the repair back")
 
 
 def exit_code(sound: bool, made: Made | None) -> int:

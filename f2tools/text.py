@@ -31,11 +31,18 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
-def command_line(*words: str) -> str:
-    """A command to paste into a shell: a word with what `printable` would change is written $'...', byte by byte."""
+def command_line(command: str, *paths: str) -> str:
+    """A command to paste into a shell: our own words as they are, and behind them paths that the user has given."""
+    return " ".join((command, *map(pasted, paths)))
+
+
+def pasted(path: str) -> str:
+    """A path as a word of a command: never an option, and with what `printable` would change written $'...', byte by
+    byte."""
     import shlex
 
-    return " ".join(shlex.quote(word) if word.isprintable() else f"$'{_ansi(word)}'" for word in words)
+    word = f"./{path}" if path.startswith("-") else path
+    return shlex.quote(word) if word.isprintable() else f"$'{_ansi(word)}'"
 
 
 def csv_line(values: Iterable[object]) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from f2tools.errors import F2fsError
-from f2tools.options import said_by_system, say_bug
-from f2tools.text import printable, printable_lines
+from f2tools.options import said_by_system, said_of, say_bug
+from f2tools.text import printable
 from f2tools.version import __version__
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Program:
         except Stop as stop:
             return stop.code
         except F2fsError as error:
-            print(f"\tError: {printable_lines(str(error))}", file=sys.stderr)
+            print(f"\tError: {said_of(error)}", file=sys.stderr)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise

@@ -198,7 +198,7 @@ def _inode(words: Words, volume: Volume, ino: int) -> int:
     paths = [] if ino == volume.sb.root_ino else [replace(file, path=join(b"/", _name(file.inode)))]
     report = extract(volume, target, paths, keep=keep, force=True)
     for lost in (*report.partial, *report.lost):
-        print(f"Info: not whole: {printable(str(lost))}")
+        print(f"Info: not whole: {printable(report.place(lost))}: {printable(lost.reason)}")
     return 0 if report.complete else 1
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from f2tools.compat.common import FAILED, Program, Words, done_line, state_line, volume_lines
 from f2tools.device.media.mounted import mounted_by_the_kernel
 from f2tools.errors import NotF2fs
+from f2tools.options import said_of
 
 if TYPE_CHECKING:
     from f2tools.fsck.check import CheckReport
@@ -67,7 +68,7 @@ def _main(program: Program, arguments: Sequence[str]) -> int:
     try:
         sound = _check(path, words)
     except NotF2fs as error:
-        print(f"\tError: {error}", file=sys.stderr)
+        print(f"\tError: {said_of(error)}", file=sys.stderr)
         return FAILED
     if sound:
         if not words.has("-M"):

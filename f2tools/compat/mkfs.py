@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from f2tools.compat.common import VERSION, Program, Words
 from f2tools.device.media.mounted import mounted_by_the_kernel
-from f2tools.errors import DeviceError, Usage
+from f2tools.errors import DeviceError, SeveralLines, Usage
 from f2tools.options import source_date_epoch
+from f2tools.text import printable
 from f2tools.version import __version__
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _main(program: Program, arguments: Sequence[str]) -> int:
         report = maker.make(request)
     except Usage as error:
         if not request.force and "-f overwrites it" in str(error):
-            raise DeviceError(f"{error}\nUse the -f option to force overwrite.") from None
+            raise SeveralLines(f"{printable(str(error))}\nUse the -f option to force overwrite.") from None
         raise
     if not quiet:
         print("\n".join(_tail(report)))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from f2tools.compat.common import Program, Words, done_line, state_line, volume_lines
 from f2tools.compat.unpacked import unpacked
 from f2tools.errors import Usage
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.f2fs.write.bulk.tree import CompressPolicy
@@ -66,9 +67,9 @@ def _main(program: Program, arguments: Sequence[str]) -> int:
         else:
             done = load_into(path, fill, timestamp=None if when in (None, -1) else when)
             for note in done.filling.notes:
-                print(f"Info: {note}")
+                print(f"Info: {printable(note)}")
             for name in done.skipped:
-                print(f'Skip the existing "{os.fsdecode(name)}"')
+                print(f'Skip the existing "{printable(os.fsdecode(name))}"')
         image = open_image(path, ())
         try:
             report = check(image)

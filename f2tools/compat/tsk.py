@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import click
 
 from f2tools.errors import F2fsError
-from f2tools.options import said_by_system, say_bug
-from f2tools.text import printable_lines
+from f2tools.options import said_by_system, said_of, say_bug, usage_message
 
 
 def main(name: str, arguments: Sequence[str]) -> int:
@@ -22,11 +21,11 @@ def main(name: str, arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        print(printable_lines(error.format_message()), file=sys.stderr)
+        print(usage_message(error), file=sys.stderr)
         print(command.get_usage(click.Context(command, info_name=name)), file=sys.stderr)
         return 1
     except F2fsError as error:
-        print(f"{name}: {printable_lines(str(error))}", file=sys.stderr)
+        print(f"{name}: {said_of(error)}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         raise

@@ -20,9 +20,10 @@ import numpy as np
 
 from f2tools.copyout.attributes import Attributes
 from f2tools.copyout.keep import NOTHING, Keep
-from f2tools.copyout.making import OPEN_DIRECTORY, SAME_NAME, CopyReport, Directory, Maker, TargetFull
+from f2tools.copyout.making import OPEN_DIRECTORY, SAME_NAME, Directory, Maker, TargetFull
 from f2tools.copyout.met import Inodes
 from f2tools.copyout.piece import SMALL_BLOCKS, Piece, piece_of, read_piece
+from f2tools.copyout.report import CopyReport
 from f2tools.copyout.together import Small, is_for_python, make_small
 from f2tools.copyout.walk import (
     MORE_NAMES,
@@ -53,7 +54,8 @@ class _Directory(Directory):
     inode: Inode
     key: tuple[int, int]  # st_dev and st_ino in the target
     inside: bool  # whether everything in it is wanted, not only what leads to a wanted path
-    owned: bool = True  # whether it was made here, so that its own mode, owner and times are to be set
+    new: bool = True  # whether it was made here
+    owned: bool = True  # whether its own mode, owner and times are to be set
     todo: list[tuple[bytes, int]] | None = None
     directories: set[bytes] = field(default_factory=set)
     files: set[bytes] = field(default_factory=set)  # kept with `force` only
@@ -73,11 +75,10 @@ def extract(
     """Copy `paths` (all of the volume if none are given) below the directory `target`, under their paths in the image.
 
     A `File` among the paths is put into `target` itself, under the last name of its path or the one its inode has.
-    Directories that are there keep their mode and owner; a new target is for its owner alone.  `keep`: which of the
-    image's rights the copy gets, `ALL` for all of them. `force`: replace what is in the way, except directories;
-    `over_files`: a directory may replace a file, too.
-    `exclude`: patterns of fnmatch for paths or names. TargetFull when there is no room left; everything else that goes
-    wrong is in the report.
+    Directories that are there keep their mode and owner, unless `keep.directories`; a new target is for its owner
+    alone.  `keep`: which of the image's rights the copy gets, `ALL` for all of them. `force`: replace what is in the
+    way, except directories; `over_files`: a directory may replace a file, too.  `exclude`: patterns of fnmatch for
+    paths or names.  TargetFull when there is no room left; everything else that goes wrong is in the report.
     """
     run = _Run(volume, os.fspath(target), keep, force, exclude, advance)
     run.over_files = over_files
@@ -162,16 +163,12 @@ class _Run:
         fd, made = open_directory(self.report.target)
         self.maker.top_fd = fd
         status = os.fstat(fd)
-        self.maker.chown_always = bool(status.st_mode & stat.S_ISGID)
-        try:
-            self.maker.chmod_always = bool(os.getxattr(fd, "system.posix_acl_default"))
-        except OSError:
-            self.maker.chmod_always = False
+        self.maker.heed(fd)
         whole = whole or b"/" in self.ends
-        owned = whole and made and self.maker.keep.modes
+        owned = whole and (made or self.maker.keep.directories) and self.maker.keep.modes
         root = self.volume.root
         self.met.add(root.inode.ino)
-        return _Directory(b"/", fd, b"", root.inode, (status.st_dev, status.st_ino), whole, owned)
+        return _Directory(b"/", fd, b"", root.inode, (status.st_dev, status.st_ino), whole, made, owned)
 
     def _singles(self, top: _Directory, files: list[File]) -> None:
         directories: list[tuple[bytes, int]] = []
@@ -290,7 +287,9 @@ class _Run:
             os.close(fd)
             self.maker.lose(directory, name, SAME_NAME)
             return
-        self.stack.append(_Directory(path, fd, name, inode, key, inside, made))
+        else:
+            self.maker.heed(fd)
+        self.stack.append(_Directory(path, fd, name, inode, key, inside, made, made or self.maker.keep.directories))
         self.report.directories += 1
         if len(self.stack) > OPEN_DIRECTORIES:
             far = self.stack[-OPEN_DIRECTORIES]
@@ -330,7 +329,7 @@ class _Run:
         self.stack.pop()
         try:
             if directory.owned:
-                self.maker.finish(directory.fd, directory.inode, lambda: directory.path)
+                self.maker.finish(directory.fd, directory.inode, lambda: directory.path, new=directory.new)
         except OSError as error:
             self.report.lost.append(Lost(directory.path, f"mode, owner or times can't be set: {error.strerror}"))
         finally:

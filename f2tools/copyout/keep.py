@@ -20,12 +20,14 @@ ACL_NAMES = "system.posix_acl_"
 @dataclass(frozen=True)
 class Keep:
     """What is kept.  `owners`: owners, groups and ACLs; `special_bits`: set-user-ID, set-group-ID, capabilities and all
-    other security.* and trusted.* attributes; `modes`: permissions that the umask would take."""
+    other security.* and trusted.* attributes; `modes`: permissions that the umask would take; `directories`: all that,
+    and times, also for directories that are there, as with `cp -a`."""
 
     owners: bool = False
     devices: bool = False
     special_bits: bool = False
     modes: bool = False
+    directories: bool = False
 
     def allows(self, attribute: str) -> bool:
         """Whether an extended attribute of this name is to be set."""

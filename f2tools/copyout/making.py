@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,15 +18,16 @@ from typing import Any, NamedTuple
 
 from f2tools import newfile
 from f2tools.acl import ACL_GROUP_OBJ, parse_xattr
-from f2tools.copyout.keep import ACL_NAMES, NOTHING, Keep
-from f2tools.copyout.walk import MAX_REASONS, THERE_ALREADY, Lost, byte_ranges, mapped, shown
+from f2tools.copyout.keep import ACL_NAMES, Keep
+from f2tools.copyout.report import CopyReport
+from f2tools.copyout.walk import MAX_REASONS, THERE_ALREADY, Lost, byte_ranges, mapped, placed
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
 from f2tools.f2fs.layout.constants import NEW_ADDR
 from f2tools.f2fs.volume.data import Cluster, Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.volume.xattr import may_have_xattrs, visible_xattrs
-from f2tools.text import join
+from f2tools.text import join, printable
 
 SAME_NAME = "the target takes it for another name that is there; both can't be"  # it folds case, or normalises
 COPY_BYTES = 64 << 10  # bytes of a large file held at a time: more would not stay in the fast caches
@@ -39,80 +39,13 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_CONTENT = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _ACCESS_ACL = "system.posix_acl_access"
+_DEFAULT_ACL = "system.posix_acl_default"
 
 
 class TargetFull(F2fsError):
     """The target takes no more; what follows was not tried."""
 
     exit_code = 1
-
-
-@dataclass
-class CopyReport:
-    """What was copied and what was not."""
-
-    target: str
-    keep: Keep = NOTHING  # what was asked for
-    files: int = 0
-    directories: int = 0
-    hard_links: int = 0
-    symlinks: int = 0
-    specials: int = 0
-    bytes: int = 0
-    excluded: int = 0
-    lost: list[Lost] = field(default_factory=list)
-    partial: list[Lost] = field(default_factory=list)
-    owners_not_set: int = 0
-    devices_not_made: int = 0
-    set_ids_dropped: int = 0
-    xattrs_not_set: Counter[str] = field(default_factory=Counter)
-    xattrs_left_out: Counter[str] = field(default_factory=Counter)
-    times_not_set: int = 0
-
-    @property
-    def left_out(self) -> str | None:
-        """One line on the rights that the copy does not have; None where it has all."""
-        counts = (
-            (self.owners_not_set, "owner"),
-            (self.devices_not_made, "device"),
-            (self.set_ids_dropped, "set-user-ID or set-group-ID bit"),
-            *((count, f"{space} attribute") for space, count in sorted(self.xattrs_left_out.items())),
-        )
-        words = ", ".join(f"{count} {what}{'s' if count > 1 else ''}" for count, what in counts if count)
-        if not words:
-            return None
-        if self.keep == NOTHING:
-            return f"left out: {words}; --all keeps what root may set"
-        options = " ".join(self._unasked())
-        if options:
-            return f"left out: {words}; {options} keeps what root may set"
-        return f"left out: {words}; {'the target does not take that' if _is_root() else 'only root may set that'}"
-
-    def _unasked(self) -> Iterable[str]:
-        """The options that would keep more of what was left out."""
-        left, keep = self.xattrs_left_out, self.keep
-        if not keep.owners and (self.owners_not_set or left["ACL"]):
-            yield "--same-owner"
-        if not keep.devices and self.devices_not_made:
-            yield "--devices"
-        if not keep.special_bits and (self.set_ids_dropped or any(left[space] for space in left if space != "ACL")):
-            yield "--special-bits"
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything could be read and made."""
-        return not self.lost and not self.partial
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        plain = {name: value for name, value in vars(self).items() if not isinstance(value, list | Counter | Keep)}
-        return {
-            **plain,
-            "xattrs_not_set": dict(self.xattrs_not_set),
-            "xattrs_left_out": dict(self.xattrs_left_out),
-            "lost": [item.as_dict() for item in self.lost],
-            "partial": [item.as_dict() for item in self.partial],
-        }
 
 
 @dataclass
@@ -157,8 +90,8 @@ class Maker:
         self.sends = True  # until the kernel says that it can't copy between these two
         self.top_fd = -1
         self._gaps: list[tuple[int, int]] = []  # (first file block, count) of what can't be read of the file at hand
-        self.chmod_always = False  # the target has a default ACL
-        self.chown_always = False  # the target is set-group-ID
+        self.chmod_always = False  # a directory of the target has a default ACL
+        self.chown_always = False  # a directory of the target is set-group-ID
 
     def create(self, directory: Directory, name: bytes, inode: Inode, data: bytes | memoryview) -> None:
         """A file with this content."""
@@ -410,16 +343,23 @@ class Maker:
 
     # -- mode, owner, attributes, times -------------------------------------------------------------------------
 
-    def finish(self, at: int | bytes, inode: Inode, path: Callable[[], bytes]) -> None:
+    def heed(self, fd: int) -> None:
+        """Note whether what is made in a directory that was there inherits rights from it."""
+        self.chown_always |= bool(os.fstat(fd).st_mode & stat.S_ISGID)
+        with suppress(OSError):
+            self.chmod_always |= bool(os.getxattr(fd, _DEFAULT_ACL))
+
+    def finish(self, at: int | bytes, inode: Inode, path: Callable[[], bytes], *, new: bool = True) -> None:
         """Set everything except content, in an order in which nothing undoes what came before.
 
         `at`: a descriptor, or for what can't be opened the name of one below /proc/self/fd, which leads nowhere else.
+        `new`: it was made here, and is not a directory of somebody else's.
         """
         if self.as_made(inode):
             self._set_times(at, inode)
             return
         xattrs = self._xattrs(inode, path) if may_have_xattrs(inode) else {}
-        mode = self._mode(at, inode, self._set_owner(at, inode), xattrs)
+        mode = self._mode(at, inode, self._set_owner(at, inode, new), xattrs)
         as_made = stat.S_ISREG(inode.i_mode) and mode == inode.i_mode & 0o777 & ~self.umask and not self.chmod_always
         if not as_made and inode.kind != "symlink":
             os.chmod(at, mode)
@@ -427,6 +367,8 @@ class Maker:
             self._set_xattrs(at, xattrs)
             if mode & 0o7000:  # setting an ACL may take set-group-ID away
                 os.chmod(at, mode)
+        if self.keep.owners and inode.kind != "symlink" and (self.chmod_always or not new):
+            self._drop_acls(at, inode, xattrs)
         self._set_times(at, inode)
 
     def as_made(self, inode: Inode) -> bool:
@@ -466,9 +408,9 @@ class Maker:
             self.linked[inode.ino] = made
         return made
 
-    def _set_owner(self, at: int | bytes, inode: Inode) -> bool:
+    def _set_owner(self, at: int | bytes, inode: Inode, new: bool) -> bool:
         """Whether the file has the owner and group that the image names."""
-        if inode.i_uid == self.euid and inode.i_gid == self.egid and not self.chown_always:
+        if new and inode.i_uid == self.euid and inode.i_gid == self.egid and not self.chown_always:
             return True
         if self.keep.owners:
             try:
@@ -514,6 +456,17 @@ class Maker:
             except ValueError:  # a NUL in the name
                 self.report.xattrs_not_set[f"{name.partition('.')[0]}: no valid name"] += 1
 
+    def _drop_acls(self, at: int | bytes, inode: Inode, kept: dict[str, bytes]) -> None:
+        """Remove ACLs that the file in the image does not have; after its mode was set, of which the mask is a part."""
+        for name in (_ACCESS_ACL, _DEFAULT_ACL) if inode.is_dir else (_ACCESS_ACL,):
+            if name in kept:
+                continue
+            try:
+                os.removexattr(at, name)
+            except OSError as error:
+                if error.errno not in (errno.ENODATA, errno.EOPNOTSUPP):
+                    raise
+
     # -- what goes wrong ----------------------------------------------------------------------------------------
 
     def _made(self, directory: Directory, name: bytes, inode: Inode, fd: int) -> None:
@@ -528,10 +481,8 @@ class Maker:
         """Note what the target said; TargetFull where going on is pointless."""
         if error.errno in _FULL:
             done = f"{self.report.files} files and {self.report.bytes} bytes were written"
-            raise TargetFull(
-                f"{self.report.target}: {os.strerror(error.errno or 0)} at {shown(join(directory.path, name))!r}; "
-                f"{done}, the rest was not tried"
-            )
+            place = printable(placed(self.report.target, join(directory.path, name)))
+            raise TargetFull(f"{place}: {os.strerror(error.errno or 0)}; {done}, the rest was not tried")
         if error.errno == errno.EEXIST and error.strerror != "a second entry of that name":
             self.lose(directory, name, THERE_ALREADY if _stands(directory, name) else SAME_NAME)
             return
@@ -580,10 +531,6 @@ def _by_descriptor(fd: int) -> bytes:
 
 def _device(inode: Inode) -> int:
     return os.makedev(*inode.rdev) if inode.kind in ("char", "block") else 0
-
-
-def _is_root() -> bool:
-    return os.geteuid() == 0
 
 
 def _umask() -> int:

@@ -57,10 +57,11 @@ class Rights:
 
 
 def is_for_python(maker: Maker, piece: Piece) -> bool:
-    """Whether the plain files of a piece can't be made together: owners may be refused, or are no owners."""
+    """Whether the plain files of a piece can't be made together: owners may be refused, or are no
+    owners, or ACLs are inherited."""
     if not maker.keep.owners:
         return False
-    return maker.euid != 0 or bool((piece.rows[:, UID : GID + 1] == _NOBODY).any())
+    return maker.euid != 0 or maker.chmod_always or bool((piece.rows[:, UID : GID + 1] == _NOBODY).any())
 
 
 class Small(NamedTuple):

@@ -18,7 +18,7 @@ import click
 
 from f2tools import newfile
 from f2tools.copyout.keep import Keep, keep_options
-from f2tools.copyout.walk import Lost, not_in_full, shown
+from f2tools.copyout.walk import Lost, not_in_full, placed, shown
 from f2tools.errors import Usage
 from f2tools.options import force_option, json_option, must_be_free, print_json, progress
 from f2tools.text import printable
@@ -148,7 +148,7 @@ class TreeCommands:
                     f"{printable(output)}: {report.files} files, {report.directories} directories, {report.symlinks} "
                     f"links, {report.bytes} bytes{said}"
                 )
-            say_lost(report.lost)
+            say_lost(report.lost, output)
 
         return extract
 
@@ -218,9 +218,11 @@ def say_fields(row: dict[str, Any]) -> None:
         click.echo(f"{name:<{width}}  {printable(str(value))}")
 
 
-def say_lost(lost: list[Lost]) -> None:
-    """Say what could not be read; the exit code is 1 then."""
+def say_lost(lost: list[Lost], target: str | None = None) -> None:
+    """Say what could not be read, or not copied to `target`, which is named by its path there; the exit code is 1
+    then."""
     for item in lost:
-        click.echo(f"f2tools: {printable(shown(item.path))}: {printable(item.reason)}", err=True)
+        name = shown(item.path) if target is None else placed(target, item.path)
+        click.echo(f"f2tools: {printable(name)}: {printable(item.reason)}", err=True)
     if lost:
         sys.exit(1)

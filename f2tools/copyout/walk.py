@@ -5,6 +5,7 @@ Assumes nothing about names and the shape of the tree: what can't be followed is
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -59,6 +60,12 @@ def not_in_full(count: int) -> str:
 def shown(path: bytes) -> str:
     """A path as text; bytes that are not UTF-8 become lone surrogates."""
     return path.decode("utf-8", "surrogateescape")
+
+
+def placed(target: str, path: bytes) -> str:
+    """Where a directory has, or would have, what is copied into it by this path, as text."""
+    below = shown(path).lstrip("/")
+    return os.path.join(target, below) if below else target
 
 
 def name_problem(name: bytes) -> str | None:

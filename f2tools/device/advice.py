@@ -12,9 +12,9 @@ from f2tools.device.base import Device
 from f2tools.device.containers.partition import Partition, Slice, holds_f2fs, read_partitions
 from f2tools.device.known import DFFS, DFS, Signature, find_signatures
 from f2tools.errors import DeviceError
-from f2tools.text import command_line
+from f2tools.text import command_line, pasted
 
-COPY_FAILING = ("ddrescue", "-r3")  # and what is to be copied, the copy, and its map, so that it can go on
+COPY_FAILING = "ddrescue -r3"  # and what is to be copied, the copy, and its map, so that it can go on
 MOST_ZEROS = 256 << 20  # bytes looked through for anything but zeros
 PIECE = 4 << 20
 MOST_PARTITIONS = 16  # named in a message
@@ -97,29 +97,29 @@ def steps(device: Device) -> list[tuple[str, str]]:
         return found
     partitions = read_partitions(device)
     found += [
-        (command_line("f2tools", "doctor", f"{name}@{one.number}"), f"looks at partition {one.number}")
+        (command_line("f2tools doctor", f"{name}@{one.number}"), f"looks at partition {one.number}")
         for one in partitions[:MOST_PARTITIONS]
     ]
     is_other = False
     for other in foreign(device)[: 0 if partitions else 1]:
         if other.name in UNPACK:
-            return [(UNPACK[other.name].format(command_line(name)), "unpacks it; then look at what was in it")]
+            return [(UNPACK[other.name].format(pasted(name)), "unpacks it; then look at what was in it")]
         is_other = True
         command = _reader(device, other.name)
         if command:
             found.append((command, "checks what is there, and writes nothing"))
         if other.name in EXTRACTED_BY:
-            found.append((f"{EXTRACTED_BY[other.name]} {command_line(name, '-o', 'DIR')}", "copies all files out"))
+            found.append((f"{command_line(EXTRACTED_BY[other.name], name)} -o DIR", "copies all files out"))
     mistake = "if it was made over a volume by mistake: " if is_other else ""
-    rescue = command_line("f2tools", "fsck", "--rescue", name)
+    rescue = command_line("f2tools fsck --rescue", name)
     found.append((rescue, f"{mistake}looks for the remains of one in every block"))
-    found.append((command_line("f2tools", "carve", name), f"{mistake}looks for files by how they begin"))
+    found.append((command_line("f2tools carve", name), f"{mistake}looks for files by how they begin"))
     return found
 
 
 def _named(device: Device, name: str) -> str:
     if name in UNPACK:
-        return f"it is a {name}; unpack it first: {UNPACK[name].format(command_line(device.name))}"
+        return f"it is a {name}; unpack it first: {UNPACK[name].format(pasted(device.name))}"
     lost = f"if it was made over a volume by mistake: {_rescue(device)}"
     if name in OPEN_FIRST:
         return f"it holds {name}; {OPEN_FIRST[name]}; {lost}"
@@ -135,7 +135,7 @@ def _reader(device: Device, name: str) -> str:
     """
     program = READ_BY.get(name, "")
     if program and (program.startswith("f2tools ") or _is_raw(device)):
-        return f"{program} {command_line(device.name)}"
+        return command_line(program, device.name)
     return ""
 
 
@@ -149,7 +149,7 @@ def _is_raw(device: Device) -> bool:
 
 
 def _rescue(device: Device) -> str:
-    command = command_line("f2tools", "fsck", "--rescue", "--salvage", "DIR", device.name)
+    command = command_line("f2tools fsck --rescue --salvage DIR", device.name)
     return f"`{command}` looks in every block for what is left of a volume, and writes nothing to the image"
 
 
@@ -159,11 +159,11 @@ def _partitioned(device: Device, partitions: list[Partition]) -> str:
         words.append(f"{len(partitions) - MOST_PARTITIONS} more")
     with_f2fs = [one.number for one in partitions if holds_f2fs(device, one.start, one.length)]
     if with_f2fs:
-        name = command_line(f"{device.name}@{with_f2fs[0]}")
+        name = pasted(f"{device.name}@{with_f2fs[0]}")
         return f"it is a disk with the partitions {', '.join(words)}; the volume is {name}"
     return (
         f"it is a disk with the partitions {', '.join(words)}, none of which holds F2FS; to look into one, write its"
-        f" number behind the name: {command_line(f'{device.name}@{partitions[0].number}')}"
+        f" number behind the name: {pasted(f'{device.name}@{partitions[0].number}')}"
     )
 
 

@@ -48,7 +48,7 @@ def recover(flash: str, apply: bool, dry_run: bool, undo: str | None, as_json: b
     if applied:
         click.echo(f"{name}: put in order")
         if undo:
-            click.echo(f"`{command_line('f2tools', 'undo', undo, flash)}` takes that back")
+            click.echo(f"`{command_line('f2tools undo', undo, flash)}` takes that back")
     elif dry_run:
         click.echo(f"{name}: nothing was written; it can be put in order")
     else:

@@ -70,10 +70,10 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
     found.health = _health(report)
     found.steps = _steps(found, waiting, next(filter(None, map(only_read, (image, *devices))), None))
     if report.counts["H001"]:
-        copies = command_line(*COPY_FAILING, found.image, "COPY", "COPY.map")
+        copies = f"{command_line(COPY_FAILING, found.image)} COPY COPY.map"
         found.steps = [
             (copies, "copies what can be read, and tries the rest again"),
-            (command_line("f2tools", "doctor", "COPY"), "says what to do with the copy"),
+            ("f2tools doctor COPY", "says what to do with the copy"),
         ]
     return found
 
@@ -129,21 +129,24 @@ def _steps(found: Diagnosis, waiting: int, refused: OnlyRead | None) -> list[tup
     image = found.image
     undo = f"{os.path.basename(image.rstrip('/'))}.undo"
     if not found.healthy:
-        salvage = (command_line("f2tools", "fsck", "--salvage", "DIR", image), "copies out what can be read")
+        salvage = (command_line("f2tools fsck --salvage DIR", image), "copies out what can be read")
         if refused is not None:
             copy = [(refused.command, "makes a raw copy, which can be repaired")] if refused.command else []
-            doctor = command_line("f2tools", "doctor", "COPY")
-            return [salvage, *copy, (doctor, f"says what to do with a raw copy; {refused.what} is not written to")]
+            return [
+                salvage,
+                *copy,
+                ("f2tools doctor COPY", f"says what to do with a raw copy; {refused.what} is not written to"),
+            ]
         return [
             salvage,
-            (command_line("f2tools", "fsck", "-y", "--undo", undo, image), "repairs, and keeps what it overwrites"),
-            (command_line("f2tools", "undo", undo, image), "takes the repair back"),
+            (command_line("f2tools fsck -y --undo", undo, image), "repairs, and keeps what it overwrites"),
+            (command_line("f2tools undo", undo, image), "takes the repair back"),
         ]
     steps: list[tuple[str, str]] = []
     if waiting:
-        steps.append((command_line("f2tools", "recover", image), "shows what the next mount brings back"))
-    steps.append((command_line("f2tools", "dump", "extract", image, "-o", "DIR"), "copies all files out"))
-    steps.append((command_line("f2tools", "undelete", image), "lists what was deleted and can come back"))
+        steps.append((command_line("f2tools recover", image), "shows what the next mount brings back"))
+    steps.append((f"{command_line('f2tools dump extract', image)} -o DIR", "copies all files out"))
+    steps.append((command_line("f2tools undelete", image), "lists what was deleted and can come back"))
     return steps
 
 

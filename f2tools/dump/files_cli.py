@@ -16,7 +16,7 @@ import click
 import f2tools
 from f2tools import newfile
 from f2tools.copyout.keep import Keep, keep_options
-from f2tools.copyout.walk import THERE_ALREADY, not_in_full, shown
+from f2tools.copyout.walk import THERE_ALREADY, not_in_full, placed, shown
 from f2tools.errors import F2fsError
 from f2tools.options import (
     as_of_option,
@@ -33,6 +33,7 @@ from f2tools.options import (
     progress,
     recovered_option,
     require,
+    said_of,
     say_waiting,
 )
 from f2tools.text import printable
@@ -86,12 +87,14 @@ def _open(image: str, opening: Opening) -> Volume:
     return volume
 
 
-def _say_lost(lost: Iterable[Lost], what: str = "") -> None:
+def _say_lost(lost: Iterable[Lost], what: str = "", target: str | None = None) -> None:
+    """Say what could not be read, or not copied to `target`, which is named by its path there."""
     for index, item in enumerate(lost):
         if index == _SHOWN_LOSSES:
             click.echo("f2tools: ... and more; --json has all", err=True)
             return
-        click.echo(f"f2tools: {what}{printable(shown(item.path))}: {printable(item.reason)}", err=True)
+        name = shown(item.path) if target is None else placed(target, item.path)
+        click.echo(f"f2tools: {what}{printable(name)}: {printable(item.reason)}", err=True)
 
 
 def _partly() -> NoReturn:
@@ -271,7 +274,7 @@ def stat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) ->
             if key in item:
                 failed = True
                 name = item["path"] or f"inode {item['ino']}"
-                click.echo(f"f2tools: {printable(name)}: {what} can't all be read: {item[key]}", err=True)
+                click.echo(f"f2tools: {printable(name)}: {what} can't all be read: {printable(item[key])}", err=True)
     if failed:
         _partly()
 
@@ -311,7 +314,7 @@ def cat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) -> 
             except BrokenPipeError:
                 raise
             except F2fsError as error:
-                click.echo(f"f2tools: {printable(path)}: {error}", err=True)
+                click.echo(f"f2tools: {printable(path)}: {said_of(error)}", err=True)
                 failed = True
             except OSError as error:
                 if error.filename is None:  # our own output, not the image
@@ -377,9 +380,9 @@ def extract(
         taken = time.monotonic() - started
         for line in _extract_lines(report, taken):
             click.echo(line)
-        _say_lost(report.partial, "only partly: ")
-        _say_lost([item for item in report.lost if item.reason != THERE_ALREADY], "lost: ")
-        _say_lost([item for item in report.lost if item.reason == THERE_ALREADY], "not copied: ")
+        _say_lost(report.partial, "only partly: ", target)
+        _say_lost([item for item in report.lost if item.reason != THERE_ALREADY], "lost: ", target)
+        _say_lost([item for item in report.lost if item.reason == THERE_ALREADY], "not copied: ", target)
     if not report.complete:
         _partly()
 
@@ -393,7 +396,7 @@ def _extract_lines(report: Any, taken: float) -> Iterable[str]:
         (report.specials, "special files"),
     ]
     words = ", ".join(f"{count} {what}" for count, what in counts if count or what == "files")
-    yield f"{words}; {human_size(report.bytes)} in {taken:.1f} s -> {report.target}"
+    yield f"{words}; {human_size(report.bytes)} in {taken:.1f} s -> {printable(report.target)}"
     if report.excluded:
         yield f"{report.excluded} left out as asked"
     if report.left_out:

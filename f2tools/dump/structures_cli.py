@@ -23,6 +23,7 @@ from f2tools.options import (
     require,
     say_waiting,
 )
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
@@ -47,7 +48,7 @@ def opened(image: str, devices: tuple[str, ...], checkpoint: Any, keys: tuple[st
 def say(problems: Iterable[str]) -> None:
     """One line on stderr for each."""
     for problem in problems:
-        click.echo(f"f2tools: {problem}", err=True)
+        click.echo(f"f2tools: {printable(problem)}", err=True)
 
 
 def end(problems: Iterable[str]) -> None:

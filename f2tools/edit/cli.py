@@ -25,6 +25,7 @@ from f2tools.options import (
     offset_option,
     print_json,
     undo_option,
+    usage_message,
 )
 from f2tools.text import printable
 
@@ -67,6 +68,7 @@ def command_of(verb: Verb) -> click.Command:
 
 def _copy_out(given: dict[str, Any], common: dict[str, Any]) -> None:
     """`cp` whose target is on the host: nothing in the image changes."""
+    from f2tools.copyout.walk import shown
     from f2tools.edit.copy_out import copy_out, is_output
 
     target = given["target"].path
@@ -87,7 +89,8 @@ def _copy_out(given: dict[str, Any], common: dict[str, Any]) -> None:
             count = f"{report.files} files, {report.directories} directories, {human_size(report.bytes)} copied"
             click.echo(count, err=to_output)
         for item in (*report.partial, *report.lost):
-            click.echo(f"f2tools: {printable(item.as_dict()['path'])}: {printable(item.reason)}", err=True)
+            name = shown(item.path) if to_output else report.place(item)
+            click.echo(f"f2tools: {printable(name)}: {printable(item.reason)}", err=True)
     if not all(report.complete for report in reports):
         click.get_current_context().exit(1)
 
@@ -209,7 +212,7 @@ def parse_line(text: str, number: int) -> tuple[Verb, dict[str, Any]]:
     except click.exceptions.Exit:
         raise Usage(f"line {number}: no help in a script; see f2tools {verb.name} --help") from None
     except click.UsageError as error:
-        raise Usage(f"line {number}: {error.format_message()}") from None
+        raise Usage(f"line {number}: {usage_message(error)}") from None
 
 
 __all__ = ["VERBS", "edit"]

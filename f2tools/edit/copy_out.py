@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from f2tools.copyout.content import copy_content
 from f2tools.copyout.extract import extract
 from f2tools.copyout.keep import ALL, NOTHING
-from f2tools.copyout.making import CopyReport
+from f2tools.copyout.report import CopyReport
 from f2tools.copyout.walk import Lost
 from f2tools.edit.errors import EditFailed
 from f2tools.edit.paths import Inside, Outside
@@ -35,8 +35,8 @@ def copy_out(
     name, or to the standard output.
 
     Files that are there are replaced, where a link leads to one, that; a directory replaces none.  `keep`: owners, all
-    modes, attributes and devices too.  Of a directory written as `directory/.` what is in it is copied.  Usage,
-    EditFailed.
+    modes, attributes and devices too, and directories that are there get theirs.  Of a directory written as
+    `directory/.` what is in it is copied.  Usage, EditFailed.
     """
     inside = [source for source in sources if isinstance(source, Inside)]
     images = {source.image for source in inside}
@@ -49,7 +49,7 @@ def copy_out(
         notes = [*volume.warnings, *([waiting] if waiting else [])]
         if len(files) == 1 and files[0].inode.is_file:
             if is_output(target):
-                return [_written(files[0])], notes
+                return [_written(image, files[0])], notes
             target = _behind(target)
         elif target == "-":
             raise EditFailed("only a single file can be written to the standard output")
@@ -79,7 +79,7 @@ def copy_out(
                 volume,
                 directory or ".",
                 chosen,
-                keep=ALL if keep else NOTHING,
+                keep=replace(ALL, directories=True) if keep else NOTHING,
                 force=True,
                 over_files=False,
                 advance=bar.advance,
@@ -113,18 +113,18 @@ def _behind(target: str) -> str:
     return behind_links(target)
 
 
-def _written(file: File) -> CopyReport:
+def _written(image: str, file: File) -> CopyReport:
     """The content of a file on the standard output; what can't be read is in the report."""
-    report = CopyReport("-")
+    report, path = CopyReport("-"), os.fsencode(f"{image}:") + (file.path or b"")
     try:
         copy_content(file, sys.stdout.buffer)
         report.files, report.bytes = 1, file.inode.i_size
     except F2fsError as error:
-        report.lost.append(Lost(file.path or b"", str(error)))
+        report.lost.append(Lost(path, str(error)))
     except OSError as error:
         if error.filename is None:  # of the output, not of the image
             raise
-        report.lost.append(Lost(file.path or b"", error.strerror or str(error)))
+        report.lost.append(Lost(path, error.strerror or str(error)))
     sys.stdout.buffer.flush()
     return report
 

@@ -560,7 +560,7 @@ def _demand_features(session: Session, flags: int, project: bool) -> None:
     }
     for name, needed in wanted.items():
         if needed and not session.volume.geo.feature & FEATURES[name]:
-            command = command_line("f2tools", "tune", session.image, "-O", name)
+            command = f"{command_line('f2tools tune', session.image)} -O {name}"
             raise EditFailed(f"the volume lacks the feature {name}; {command} adds it")
 
 

@@ -18,7 +18,8 @@ from f2tools.errors import DeviceError, Usage
 from f2tools.experiment.registry import EXPERIMENTS, experiment
 from f2tools.experiment.systems import FILE_SYSTEMS
 from f2tools.groups import Group, meant
-from f2tools.options import json_option, print_json, progress
+from f2tools.options import json_option, print_json, progress, said_of
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.experiment.model import Experiment, ExperimentReport, Setting
@@ -176,7 +177,7 @@ def _run(
             click.echo(line)
         click.echo("")
     if store.directory is not None:
-        click.echo(f"{store.directory / 'report.html'}: the report, with figures")
+        click.echo(f"{printable(str(store.directory / 'report.html'))}: the report, with figures")
 
 
 @contextmanager
@@ -211,7 +212,7 @@ def _of_their_size(chosen: list[Experiment], setting: Setting) -> list[Experimen
         except Usage as error:
             if len(chosen) == 1:
                 raise
-            click.echo(f"{one.name} is left out: {error}", err=True)
+            click.echo(f"{one.name} is left out: {said_of(error)}", err=True)
             continue
         able.append(one)
     if not able:
@@ -226,11 +227,13 @@ def _may_be_overwritten(on: str, overwrite: bool) -> None:
     from f2tools.experiment.mounted import is_device, source_of
 
     if not is_device(on):
-        click.echo(f"all that is written to {source_of(on)[0]} meanwhile counts, by whomever", err=True)
+        click.echo(f"all that is written to {printable(source_of(on)[0])} meanwhile counts, by whomever", err=True)
         return
     with open_device(on) as device:
         held = describe(find_signatures(device)) or "nothing that is known"
-    click.echo(f"{on} holds {held}.  It is formatted, again and again, and ALL THAT IS ON IT IS LOST.", err=True)
+    click.echo(
+        f"{printable(on)} holds {held}.  It is formatted, again and again, and ALL THAT IS ON IT IS LOST.", err=True
+    )
     if overwrite:
         return
     if not sys.stdin.isatty() or click.prompt("Type the name of the device to go on", err=True, default="") != on:

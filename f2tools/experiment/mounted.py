@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from f2tools.device.media.mounted import in_use, mount_table
-from f2tools.errors import DeviceError, Usage
+from f2tools.errors import DeviceError, SeveralLines, Usage
 from f2tools.experiment.measure import traced
 from f2tools.experiment.model import Numbers, Work
 from f2tools.experiment.onguest import TOOLS, between
@@ -137,7 +137,7 @@ def _prepare(load: str, given: Path, root: str) -> Numbers:
     words = [*LOADS, "PREPARE", load, str(given), root]
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
-        raise DeviceError(f"{load} could not be prepared in {root}: {done.stderr.strip()[-500:]}")
+        raise SeveralLines(f"{load} could not be prepared in {root}: {done.stderr.strip()[-500:]}")
     return json.loads(done.stdout)
 
 
@@ -174,4 +174,4 @@ def _place(on: str, fs: str, mount: str, size: int) -> Iterator[tuple[str, str]]
 def _do(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise DeviceError(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()[-500:]}")
+        raise SeveralLines(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()[-500:]}")

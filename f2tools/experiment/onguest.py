@@ -25,7 +25,7 @@ from f2tools.experiment import files, loads
 from f2tools.experiment.loads import GIB, MIB
 from f2tools.experiment.measure import traced
 from f2tools.experiment.model import Numbers, Unfinished, Work
-from f2tools.guest.boot import Guest, NotDone, Result
+from f2tools.guest.boot import Guest, GuestFailed, NotDone, Result
 from f2tools.guest.build import NoGuest, libraries, which
 from f2tools.options import human_size
 
@@ -146,7 +146,7 @@ def on_guest(work: Work, fs: str, mount: str, load: str, params: Numbers, size: 
             raise Unfinished(f"{load} on {fs} in the guest was not done within {TIMEOUT} s") from None
         if result.rc != 0:
             why = EXIT_STATES.get(result.rc or 0, f"the script ended with {result.rc}")
-            raise DeviceError(f"{fs} in the guest: {why}\n{result.stdout[-1500:]}{result.stderr[-1500:]}")
+            raise GuestFailed(f"{fs} in the guest: {why}\n{result.stdout[-1500:]}{result.stderr[-1500:]}")
         work.advance(1.0)
         return _numbers(work, result, size, bool(params.get("map")))
 

@@ -122,7 +122,7 @@ def _say_resumed(count: int) -> None:
 
 
 def _say(text: str) -> None:
-    click.echo(f"f2tools: note: {text}", err=True)
+    click.echo(f"f2tools: note: {printable(text)}", err=True)
 
 
 for _verb, _short in VERBS.items():

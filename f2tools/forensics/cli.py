@@ -226,7 +226,7 @@ def undelete(
         if restorer.report.left_out:
             click.echo(f"f2tools: {restorer.report.left_out}", err=True)
         for item in (*restorer.report.lost, *restorer.report.partial):
-            click.echo(f"f2tools: {printable(item.as_dict()['path'])}: {printable(item.reason)}", err=True)
+            click.echo(f"f2tools: {printable(restorer.report.place(item))}: {printable(item.reason)}", err=True)
     if nothing or not (restorer is None or restorer.report.complete):
         click.get_current_context().exit(1)
 

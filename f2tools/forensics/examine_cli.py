@@ -279,4 +279,4 @@ def report(
         return
     click.echo(", ".join(f"{count} {grade}" for grade, count in deleted.items()) or "no deleted files")
     for path in paths:
-        click.echo(path)
+        click.echo(printable(str(path)))

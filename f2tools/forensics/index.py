@@ -111,7 +111,7 @@ def open_index(
         return build_index(volume, None, advance)
     name = os.fspath(path)
     if not os.path.exists(name):
-        raise Usage(f"{name}: there is no index; `{command_line('f2tools', 'scan', 'IMAGE', '-o', name)}` makes one")
+        raise Usage(f"{name}: there is no index; `{command_line('f2tools scan IMAGE -o', name)}` makes one")
     db = open_untrusted(name, SCHEMA)
     index = Index(Tables(db), name)
     try:

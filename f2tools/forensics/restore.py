@@ -16,7 +16,6 @@ from typing import Any
 from f2tools.copyout.keep import NOTHING, Keep
 from f2tools.copyout.making import (
     OPEN_DIRECTORY,
-    CopyReport,
     Directory,
     Made,
     Maker,
@@ -25,6 +24,7 @@ from f2tools.copyout.making import (
     link_again,
     made_of,
 )
+from f2tools.copyout.report import CopyReport
 from f2tools.copyout.walk import Lost, name_problem
 from f2tools.errors import F2fsError
 from f2tools.f2fs.volume.volume import Volume
@@ -181,7 +181,7 @@ class Restorer:
             path = join(above, name)
             try:
                 try:
-                    found.sha256 = self._write(opened[0], found)
+                    found.sha256 = self._write(opened[0], found, path)
                 except (OSError, KeyboardInterrupt):
                     remove_made(fd, name, opened[0])
                     raise
@@ -208,7 +208,7 @@ class Restorer:
                 os.close(source)
                 os.close(target)
 
-    def _write(self, fd: int, found: Found) -> str | None:
+    def _write(self, fd: int, found: Found, path: bytes) -> str | None:
         """Content with holes and gaps as holes; returns its SHA-256, None where it could not be read to its end."""
         assert found.content is not None
         size = found.content.inode.i_size
@@ -226,7 +226,7 @@ class Restorer:
                 at = offset + len(data)
                 self.report.bytes += len(data)
         except F2fsError as error:
-            self.report.partial.append(Lost(found.path, str(error)))
+            self.report.partial.append(Lost(path, str(error)))
             return None
         if hashed is None:
             return None

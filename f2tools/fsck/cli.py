@@ -426,26 +426,26 @@ def _say_next_step(path: str, devices: tuple[str, ...], other: str, *, fails: bo
     """
     if other:
         click.echo(
-            f"next: nothing, if {other} is what should be there; {_command('fsck', '--salvage', 'DIR', path)} copies"
+            f"next: nothing, if {other} is what should be there; {_command('fsck --salvage DIR', path)} copies"
             " out what is left of the older volume, and writes nothing to the image"
         )
         return
     if fails:
         click.echo(
             f"next: {_copies_failing(path)} copies what can be read, and tries the rest again; then"
-            f" {_command('fsck', 'COPY')}.  A repair of {printable(path)} itself writes over what can't be read, and"
+            f" {_command('fsck COPY')}.  A repair of {printable(path)} itself writes over what can't be read, and"
             " nothing takes that back"
         )
         return
-    salvaged = f"next: {_command('fsck', '--salvage', 'DIR', path)} copies out what can be read"
+    salvaged = f"next: {_command('fsck --salvage DIR', path)} copies out what can be read"
     refused = next(filter(None, map(only_read, (path, *devices))), None)
     if refused is not None:
         made = f"`{refused.command}` makes a raw copy" if refused.command else "make a raw copy of it"
-        click.echo(f"{salvaged}; {refused.what} is not written to: to repair, {made}, then {_command('fsck', 'COPY')}")
+        click.echo(f"{salvaged}; {refused.what} is not written to: to repair, {made}, then {_command('fsck COPY')}")
         return
     undo = _undo_name(path)
     click.echo(
-        f"{salvaged}; then {_command('fsck', '-y', '--undo', undo, path)} repairs, and {_command('undo', undo, path)}"
+        f"{salvaged}; then {_command('fsck -y --undo', undo, path)} repairs, and {_command('undo', undo, path)}"
         " takes that back"
     )
 
@@ -463,7 +463,7 @@ def _may_write_over(path: str, before: CheckReport, unread: int, way: Way) -> bo
         from f2tools.fsck.repair.rounds import Outcome
 
         _say_result_json(path, Outcome(before, before), written=False, undo=None)
-    again = _command("fsck", "-p" if way.careful else "-y", "--force", path)
+    again = _command(f"fsck {'-p' if way.careful else '-y'} --force", path)
     click.echo(
         f"f2tools: {why}.  Nothing was written: {_copies_failing(path)} copies what can be read, and the copy can be"
         f" repaired; {again} repairs all the same", err=True,
@@ -474,7 +474,7 @@ def _may_write_over(path: str, before: CheckReport, unread: int, way: Way) -> bo
 def _copies_failing(path: str) -> str:
     from f2tools.device.advice import COPY_FAILING
 
-    return f"`{command_line(*COPY_FAILING, path, 'COPY', 'COPY.map')}`"
+    return f"`{command_line(COPY_FAILING, path)} COPY COPY.map`"
 
 
 def _say_what_is_above(device: Device, path: str) -> str:
@@ -498,7 +498,7 @@ def _must_not_be_another(device: Device, path: str, way: Way) -> str:
     if other and not way.dry_run and not way.force:
         raise Usage(
             f"{path}: holds {other} now; a repair of the F2FS volume that was there before destroys it.  Nothing was"
-            f" written: {_command('fsck', '--rescue', '--salvage', 'DIR', path)} copies out what is left; --force"
+            f" written: {_command('fsck --rescue --salvage DIR', path)} copies out what is left; --force"
             " repairs all the same"
         )
     return other
@@ -513,18 +513,18 @@ def _undo_name(path: str) -> str:
 
 def _say_what_next(path: str, other: str) -> None:
     """What to do after a rescue that was only tried in memory."""
-    copies = f"{_command('fsck', '--rescue', '--salvage', 'DIR', path)} copies out what can be read"
+    copies = f"{_command('fsck --rescue --salvage DIR', path)} copies out what can be read"
     if other:
         click.echo(f"next: nothing, if {other} is what should be there; {copies}", err=True)
         return
     click.echo(
-        f"next: {copies}; then {_command('fsck', '-y', '--rescue', path)} repairs, and keeps what it overwrites in an"
+        f"next: {copies}; then {_command('fsck -y --rescue', path)} repairs, and keeps what it overwrites in an"
         " undo file", err=True,
     )  # fmt: skip
 
 
-def _command(*words: str) -> str:
-    return f"`{command_line('f2tools', *words)}`"
+def _command(words: str, *paths: str) -> str:
+    return f"`{command_line(f'f2tools {words}', *paths)}`"
 
 
 def _preparation(rescue: bool, layout: Layout | None) -> Preparation:

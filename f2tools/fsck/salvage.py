@@ -17,7 +17,7 @@ from typing import Any
 
 from f2tools.copyout.extract import extract
 from f2tools.copyout.keep import NOTHING, Keep
-from f2tools.copyout.making import CopyReport
+from f2tools.copyout.report import CopyReport
 from f2tools.copyout.walk import shown
 from f2tools.device import Device
 from f2tools.device.changes.overlay import Overlay

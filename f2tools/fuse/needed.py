@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import TypeVar
 
-from f2tools.errors import F2fsError
+from f2tools.errors import SeveralLines
 from f2tools.fuse.options import ServeOptions
 
 FUSE_CONF = "/etc/fuse.conf"
@@ -27,10 +27,10 @@ def with_server(options: AnyOptions, warnings: list[str]) -> AnyOptions:
 
 
 def require_fuse(options: ServeOptions, device: str = "/dev/fuse", conf: str = FUSE_CONF) -> None:
-    """F2fsError that names every package and permission that is missing."""
+    """SeveralLines that names every package and permission that is missing."""
     missing = list(what_is_missing(options, device, conf))
     if missing:
-        raise F2fsError("this machine can't mount it:\n" + "\n".join(f"  {text}" for text in missing))
+        raise SeveralLines("this machine can't mount it:\n" + "\n".join(f"  {text}" for text in missing))
 
 
 def what_is_missing(options: ServeOptions, device: str = "/dev/fuse", conf: str = FUSE_CONF) -> Iterator[str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from f2tools.errors import F2fsError
+from f2tools.errors import SeveralLines
 from f2tools.guest.build import Built, NoGuest, build, which
 
 MAX_IMAGES = 24
@@ -70,7 +70,7 @@ class Result:
         return self
 
 
-class GuestFailed(F2fsError):
+class GuestFailed(SeveralLines):
     """The guest did not boot, hung or died."""
 
 

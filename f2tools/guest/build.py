@@ -28,7 +28,7 @@ from pathlib import Path
 
 import zstandard
 
-from f2tools.errors import F2fsError
+from f2tools.errors import SeveralLines
 
 INSIDE = Path(__file__).resolve().parent / "inside"
 KEPT_SECONDS = 86400  # a guest that was not used for so long makes room for a new one
@@ -63,7 +63,7 @@ STDLIB_LEFT_OUT = shutil.ignore_patterns(
 )  # fmt: skip
 
 
-class NoGuest(F2fsError):
+class NoGuest(SeveralLines):
     """The guest cannot be built or booted here; the message says what is missing, and what to install."""
 
 

@@ -23,6 +23,7 @@ from f2tools.options import (
     source_date_epoch,
     undo_option,
 )
+from f2tools.text import printable
 from f2tools.version import __version__
 
 if TYPE_CHECKING:  # numpy comes with it; help must not wait for that
@@ -419,7 +420,7 @@ def summary(report: maker.MkfsReport) -> str:
         ("note", (*plan.notes, *(filling.notes if filling else ()))),
     ):
         lines += ["", *(f"  {title}: {text}" for text in said)] if said else []
-    return "\n".join(lines)
+    return "\n".join(printable(line) for line in lines)
 
 
 def _counted(count: int, what: str) -> str:

@@ -123,7 +123,7 @@ def umount(directory: str) -> None:
     """
     from f2tools.mount.unmount import unmount
 
-    unmount(directory, lambda text: click.echo(f"f2tools: {text}", err=True))
+    unmount(directory, lambda text: click.echo(f"f2tools: {printable(text)}", err=True))
 
 
 def _mount(
@@ -175,7 +175,7 @@ def _say(request: MountRequest) -> None:
 def _check_directory(directory: str) -> None:
     there = next((image for image, place in mounts() if place == os.path.realpath(directory)), None)
     if there is not None:
-        unmount = command_line("f2tools", "umount", directory)
+        unmount = command_line("f2tools umount", directory)
         raise F2fsError(f"{directory}: {there} is mounted there already; unmount it first ({unmount})")
     try:
         mode = os.stat(directory).st_mode

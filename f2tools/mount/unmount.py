@@ -56,7 +56,7 @@ def _let_go(directory: str) -> None:
         return
     said = os.fsdecode(done.stderr).strip()
     if "busy" in said:
-        raise F2fsError(f"{directory}: still in use; `fuser -vm {directory}` shows by whom")
+        raise F2fsError(f"{directory}: still in use; `{command_line('fuser -vm', directory)}` shows by whom")
     if os.geteuid() and "not found in" in said:  # as fusermount3 says of what another user mounted
         raise F2fsError(f"{directory}: mounted by another user, who can unmount it, as root can")
     raise F2fsError(said.splitlines()[-1] if said else f"{directory}: could not be unmounted")
@@ -80,7 +80,7 @@ def _wait(mount: Mount, ending: socket.socket | None, say: Callable[[str], None]
     if answer is None:
         raise F2fsError(
             f"{directory}: unmounted, but its program ended without a word; the volume is as its last checkpoint has"
-            f" it, with what was fsync'ed since ({command_line('f2tools', 'recover', image)} shows it)"
+            f" it, with what was fsync'ed since ({command_line('f2tools recover', image)} shows it)"
         )
     if answer.get("error") is not None:
         raise F2fsError(f"{directory}: unmounted, and what was not safe before is lost: {answer['error']}")

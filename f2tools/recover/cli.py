@@ -148,6 +148,6 @@ def _report(plan: RecoveryPlan, image: str, changes: bool, dry_run: bool, verbos
     elif changes and plan.needed:
         click.echo(f"{printable(image)}: would be recovered (dry run, nothing written)")
     elif plan.needed and (plan.older is None or plan.older.possible):
-        option = () if plan.older is None else ("--checkpoint", "older")
-        command = command_line("f2tools", "recover", image, *option, "--apply")
-        click.echo(f"{printable(image)}: nothing was written; {command} does it")
+        option = "" if plan.older is None else " --checkpoint older"
+        command = command_line("f2tools recover", image)
+        click.echo(f"{printable(image)}: nothing was written; {command}{option} --apply does it")

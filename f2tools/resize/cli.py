@@ -117,7 +117,7 @@ def _check(image: str, devices: tuple[str, ...]) -> None:
         bad = [f for f in report.findings if f.severity >= Severity.ERROR]
     if bad:
         codes = ", ".join(sorted({finding.code for finding in bad}))
-        look = command_line("f2tools", "fsck", image)
+        look = command_line("f2tools fsck", image)
         raise F2fsError(f"{image}: damaged ({codes}); nothing was changed. Look with: {look}")
 
 

@@ -158,7 +158,7 @@ class Shell:
             given["target"] = self.resolve(given["target"])
         if name in CHANGING and not given["dry_run"] and not isinstance(given.get("target"), Outside):
             if not self._write:
-                again = command_line("f2tools", "shell", "--write", self.image)
+                again = command_line("f2tools shell --write", self.image)
                 raise ReadingOnly(f"{name}: the image is open for reading only; `{again}` can change it")
             given["undo"] = given["undo"] or self._next_log
 
@@ -187,7 +187,7 @@ class Shell:
 
     def ways_back(self) -> list[str]:
         """The command lines that take back what was done, in their order."""
-        return [command_line("f2tools", "undo", log, self.image) for log in reversed(self.undo_logs)]
+        return [command_line("f2tools undo", log, self.image) for log in reversed(self.undo_logs)]
 
 
 def run_lines(shell: Shell, lines: Iterable[str]) -> int:

@@ -190,6 +190,9 @@ def test_dump_copies_out_what_is_asked_for(filled: Path, tmp_path: Path) -> None
     assert (tmp_path / "lost_found/text.txt").read_bytes() == content
     assert ours("dump.f2fs", "-f", "-r", "-o", tmp_path / "all", filled, cwd=tmp_path).rc == 0
     assert (tmp_path / "all/system/bin/ash").read_bytes() == b"#!" * 4000
+    (tmp_path / "full" / "text.txt").mkdir(parents=True)
+    refused = ours("dump.f2fs", "-f", "-o", tmp_path / "full", "-i", hex(ino), filled, cwd=tmp_path)
+    assert f"Info: not whole: {tmp_path}/full/text.txt: can't be made: Is a directory" in refused.output
     assert ours("dump.f2fs", "-I", str(ino), filled).output.count("blkaddr: ") >= 1
     assert re.search(rf"nid +{ino}\n", ours("dump.f2fs", "-b", hex(blkaddr), filled).output)
 

@@ -66,6 +66,8 @@ def test_a_volume_is_made_filled_listed_and_copied_out(tmp_path: Path) -> None:
     copied = tmp_path / "out" / "folder" / "evil\x1b[2J"
     assert (copied.stat().st_size, copied.stat().st_blocks < 100) == ((1 << 40) + 10, True)
     assert os.readlink(tmp_path / "out" / "link") == "folder"
+    again = f2("dfs", "dump", "extract", image, "-o", tmp_path / "out")
+    assert (again.code, f"f2tools: {tmp_path}/out/plain: File exists" in again.err) == (1, True)
     archive = f2("dfs", "dump", "tar", image, "/plain").out
     with tarfile.open(fileobj=io.BytesIO(archive)) as found:
         assert found.getnames() == ["plain"]

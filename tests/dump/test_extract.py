@@ -298,6 +298,15 @@ def test_an_image_that_is_cut_off_gives_what_is_left(tmp_path: Path) -> None:
             assert entry["sha256"] == entries[path]["sha256"], path
 
 
+def test_what_is_not_extracted_is_named_by_its_path_on_the_host(tmp_path: Path) -> None:
+    image, out = fresh(tmp_path), tmp_path / "out"
+    assert f2("edit", image, "-c", "mkdir /d", "-c", "touch /d/x").code == 0
+    (out / "d").mkdir(parents=True)
+    (out / "d" / "x").touch()
+    result = f2("dump", "extract", image, "-o", out)
+    assert (result.code, f"f2tools: not copied: {out}/d/x: something of that name" in result.err) == (1, True)
+
+
 def test_a_full_target_ends_the_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
     write = os.write
@@ -310,7 +319,7 @@ def test_a_full_target_ends_the_run_at_once(tmp_path: Path, monkeypatch: pytest.
         return write(fd, data)
 
     monkeypatch.setattr(module.os, "write", full)
-    with pytest.raises(TargetFull, match="No space left"):
+    with pytest.raises(TargetFull, match=f"^{tmp_path}/out/[^/].*: No space left"):
         extracted(images.reference("base"), tmp_path / "out")
     assert calls == 4
     assert TargetFull.exit_code == 1

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.dump.craft import f2
 from tests.f2fs.write.consistency import assert_consistent
 from tests.f2fs.write.volumes import FULL, fresh
 
+ALL_ONES = 0xFFFFFFFF
 F2TOOLS = Path(sys.executable).parent / "f2tools"
 
 
@@ -341,6 +343,21 @@ def test_copying_a_directory_out_replaces_no_file(tmp_path: Path) -> None:
     assert (below.parent / "f").exists()
 
 
+def test_what_can_not_be_copied_out_is_named_by_its_path_on_the_host(tmp_path: Path) -> None:
+    image, out = fresh(tmp_path), tmp_path / "out"
+    lines(image, "mkdir /d", "touch /d/x")
+    (out / "d" / "x").mkdir(parents=True)
+    for target, said in ((out, out / "d" / "x"), (f"{out}/", out / "d" / "x"), (".", "./d/x")):
+        before = os.getcwd()
+        os.chdir(out)
+        try:
+            result = f2("cp", "-r", f"{image}:/d", target)
+        finally:
+            os.chdir(before)
+        assert (result.code, result.err) == (1, f"f2tools: {said}: can't be made: Is a directory\n")
+    assert json.loads(f2("cp", "-r", "--json", f"{image}:/d", out).text)["lost"][0]["path"] == "/d/x"
+
+
 def test_what_is_in_a_directory_is_copied_out_into_another(tmp_path: Path) -> None:
     """As cp -a directory/. target does it, for the root of the image, too."""
     image = fresh(tmp_path)
@@ -356,6 +373,71 @@ def test_what_is_in_a_directory_is_copied_out_into_another(tmp_path: Path) -> No
         assert set(os.listdir(where / target)) == names, (source, target)
         assert set(os.listdir(where)) - {"new"} == {"there", "link"}
         shutil.rmtree(where)
+
+
+ACL = struct.pack("<I" + "HHI" * 5, 2, 1, 7, ALL_ONES, 2, 7, 8, 4, 0, ALL_ONES, 16, 7, ALL_ONES, 32, 0, ALL_ONES)
+
+
+def rights(top: Path) -> dict[str, Any]:
+    """Mode, owner, time of directories, and attributes of everything below."""
+    found = {}
+    for path in (top, *top.rglob("*")):
+        status = path.lstat()
+        when = status.st_mtime_ns if path.is_dir() and path != top else None
+        xattrs = {name: os.getxattr(path, name) for name in os.listxattr(path)}
+        found[str(path.relative_to(top))] = (oct(status.st_mode), status.st_uid, status.st_gid, when, xattrs)
+    return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root sets owners")
+@pytest.mark.parametrize("option", ["-a", "-r"])
+@pytest.mark.parametrize(("source", "target"), [("/src", ""), ("/src/.", "src"), ("/.", "")])
+def test_directories_that_are_there_become_what_cp_makes_of_them(
+    option: str, source: str, target: str, tmp_path: Path
+) -> None:
+    image, host = fresh(tmp_path, f"--size 64M -O {FULL}"), tmp_path / "host"
+    (host / "src" / "sub" / "new").mkdir(parents=True)
+    (host / "src" / "acl").mkdir()
+    (host / "src" / "sub" / "f").touch()
+    os.setxattr(host / "src" / "acl", "system.posix_acl_access", ACL)
+    os.setxattr(host / "src", "user.a", b"1")
+    os.chown(host / "src", 5, 6)
+    for path, mode in (("src/sub/new", 0o755), ("src/sub/f", 0o640), ("src/sub", 0o3711), ("src", 0o700), (".", 0o751)):
+        (host / path).chmod(mode)
+        os.utime(host / path, ns=(1, 978307200_123456789))
+    done("cp", "-a", f"{host}/.", f"{image}:/")
+    for name in ("ours", "theirs"):
+        there = tmp_path / name / "src"
+        (there / "sub").mkdir(parents=True)
+        (there / "acl").mkdir()
+        os.setxattr(there, "user.old", b"2")
+        os.setxattr(there / "sub", "system.posix_acl_access", ACL)
+        os.setxattr(there / "sub", "system.posix_acl_default", ACL)
+        for path, mode in ((there / "sub", 0o1777), (there / "acl", 0o2755), (there, 0o775)):
+            os.chown(path, 8, 9)
+            path.chmod(mode)
+            os.utime(path, ns=(1, 1115251200_000000000))
+    before = rights(tmp_path / "ours")
+    done("cp", option, f"{image}:{source}", tmp_path / "ours" / target)
+    subprocess.run(["cp", option, f"{host}{source}", tmp_path / "theirs" / target], check=True)
+    ours, theirs = rights(tmp_path / "ours"), rights(tmp_path / "theirs")
+    if option == "-r":  # new files get what each program gives them
+        theirs = {path: (*found[:3], None, found[4]) for path, found in theirs.items() if path in before}
+        ours = {path: (*found[:3], None, found[4]) for path, found in ours.items() if path in before}
+    assert ours == theirs
+
+
+def test_a_link_where_a_directory_is_copied_to_leaves_what_it_leads_to_alone(tmp_path: Path) -> None:
+    image, outside = fresh(tmp_path), tmp_path / "outside"
+    lines(image, "mkdir -p /d/e", "chmod 700 /d /d/e")
+    outside.mkdir(0o755)
+    for link in ("one/d", "two/d/e"):
+        (tmp_path / link).parent.mkdir(parents=True)
+        (tmp_path / link).symlink_to(outside)
+        before = outside.stat()
+        result = f2("cp", "-a", f"{image}:/d", (tmp_path / link).parents[link.count("/") - 1])
+        assert (result.code, f"{tmp_path / link}: " in result.err) == (1, True)
+        assert (outside.stat(), os.listdir(outside)) == (before, [])
 
 
 def test_what_a_pipe_or_a_device_says_is_copied_in(tmp_path: Path) -> None:

@@ -9,12 +9,18 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+import f2tools
+from f2tools.errors import F2fsError
+from f2tools.fuse.needed import require_fuse
+from f2tools.fuse.options import ServeOptions
+from f2tools.options import said_of
 from f2tools.text import bodyfile_field, command_line, csv_line, markup, printable
 from tests.dump.craft import f2
 from tests.hostile.forge import LINK, Forge
@@ -175,10 +181,11 @@ def test_one_function_escapes_for_each_kind_of_reader() -> None:
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash reads $'...'")
 def test_a_command_that_is_advised_can_be_pasted_whatever_a_file_is_called() -> None:
-    names = [*NASTY, b"it's \\ and\nmore\xff1", b"with a blank", "ü".encode()]
-    line = command_line("printf", r"%s\0", *(os.fsdecode(name) for name in names))
+    names = [*NASTY, b"it's \\ and\nmore\xff1", b"with a blank", "ü".encode(), b"-\n", b"--help", b""]
+    line = command_line(r"printf '%s\0'", *(os.fsdecode(name) for name in names))
     assert line == printable(line)
-    assert subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout.split(b"\0")[:-1] == names
+    pasted = subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout.split(b"\0")[:-1]
+    assert pasted == [b"./" + name if name.startswith(b"-") else name for name in names]
 
 
 def test_the_way_to_repair_an_image_of_any_name_can_be_pasted(tmp_path: Path) -> None:
@@ -191,3 +198,78 @@ def test_the_way_to_repair_an_image_of_any_name_can_be_pasted(tmp_path: Path) ->
     assert command is not None, said
     words = subprocess.run(["bash", "-c", f"printf '%s\\0' {command[1]}"], capture_output=True, check=True).stdout
     assert words.split(b"\0")[-2] == os.fsencode(image)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="a shell runs what was pasted")
+@pytest.mark.parametrize("name", ["-q.img", "--help.img"])
+def test_what_is_advised_for_an_image_called_like_an_option_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert f2("mkfs", "--size", "48M", "-q", "--", name).code == 0
+    assert f2("mkfs", "--size", "48M", "-q", "other").code == 0
+    with f2tools.open(name) as volume:
+        sit = volume.sb.sit_blkaddr * volume.geo.block_size
+    said = [f2("doctor", "--", name).text]
+    with open(name, "r+b") as file:
+        file.seek(sit)
+        file.write(b"\x55" * 4096)
+    said += [f2("doctor", "--", name).text, f2("fsck", "--", name).text]
+    done = f2("fsck", "-y", "--undo", "-q.undo", "--", name)
+    said.append(done.text + done.err)
+    with open(name, "r+b") as file:
+        file.write(bytes(2 << 20))
+    said.append(f2("dump", "info", "--", name).err)
+    commands = [command for text in said for command in re.findall(r"(?m)(?:`|^ +)(f2tools .*?)(?:`|  |$)", text)]
+    commands = [command for command in commands if "COPY" not in command]
+    assert len({command.split(" ")[1] for command in commands}) >= 4, said
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for number, command in enumerate(commands):
+        pasted = command.replace("DIR", f"out{number}")
+        ran = subprocess.run(["bash", "-c", pasted], capture_output=True, text=True, env=environment)
+        assert "Usage: " not in ran.stdout + ran.stderr, command
+        assert "no such" not in ran.stderr.lower(), command
+
+
+FORGED = "x\nf2tools: forged"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "dump info {gone}", "dump info {junk}", "doctor {gone}", "fsck {gone}", "fsck {junk}", "label {gone} NEW",
+        "vsl info {junk}", "dfs fsck {junk}", "dffs fsck {junk}", "trace analyze {junk}", "umount {out}",
+        "undo {junk} {image}", "mkfs {image}", "mkfs --dry-run -f {image}", "mkfs {out} --from {gone} --size 64M",
+        "mkfs {out} --from {image}.d --size 64M", "cp {image}:/f {gone}/x", "cp {gone} {image}:/",
+        "dump extract {image} -o {out}", "dump tar {image} -o {junk}", "dump ls {image} --key {junk}",
+        "dump cat {image} {gone}", "hashes {image} --known {junk}", "history {image} / --index {gone}",
+        "report {image} -o {out} --no-hashes", "fls {gone}", "fleet info {junk} -o {out}", "fleet info {gone} -o {out}",
+    ],
+    ids=lambda line: "-".join(word for word in re.sub(r"[{}]", "", line).split() if word.isalpha()),
+)  # fmt: skip
+def test_no_name_on_the_host_makes_a_line_of_its_own(line: str, tmp_path: Path) -> None:
+    places = {name: str(tmp_path / f"{FORGED} {name}") for name in ("gone", "junk", "image", "out")}
+    Path(places["junk"]).write_text("junk\n")
+    (Path(places["image"] + ".d") / FORGED).mkdir(parents=True)
+    assert f2("mkfs", places["image"], "--size", "48M", "-q").code == 0
+    done = f2(*(word.format(**places) for word in line.split()))
+    said = done.out.decode("utf-8", "surrogateescape") + done.err
+    assert "x\\x0af2tools: forged" in said
+    assert not [one for one in said.splitlines() if one.startswith("f2tools: forged")], said
+
+
+def test_what_is_told_in_several_lines_stays_so() -> None:
+    with pytest.raises(F2fsError) as told:
+        require_fuse(ServeOptions(server="direct"), device="/no/fuse")
+    assert said_of(told.value).count("\n") == str(told.value).count("\n") > 0
+    missing = f2("mknod", "card.img:/x")
+    assert missing.err.endswith("Error: Missing argument '{b|c|p|s}'. Choose from: b, c, p, s\n"), missing.err
+
+
+def test_the_c_tools_names_make_no_line_of_a_name(tmp_path: Path) -> None:
+    program = Path(sys.executable).parent / "f2tools"
+    for name in ("dump.f2fs", "fsck.f2fs", "fls", "mkfs.f2fs"):
+        (tmp_path / name).symlink_to(program)
+        ran = subprocess.run([tmp_path / name, tmp_path / FORGED], capture_output=True, text=True)
+        assert ran.returncode != 0
+        assert "\nf2tools: forged" not in ran.stdout + ran.stderr

@@ -155,7 +155,7 @@ class UndoLog(Wrapper):
     def _way_back(self) -> str:
         if not self._changed:
             return f"{self.base.name} was not changed"
-        return f"`{command_line('f2tools', 'undo', self.path, self.base.name)}` takes back what was changed"
+        return f"`{command_line('f2tools undo', self.path, self.base.name)}` takes back what was changed"
 
     def save(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Save what these (offset, length) hold now, all at once, before they change."""

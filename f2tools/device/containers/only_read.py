@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from f2tools.errors import Unsupported
-from f2tools.text import command_line
+from f2tools.text import pasted
 
 # As the manuals of these programs have it; {} is the image, and COPY what it becomes.
 RAW_BY = {
@@ -30,4 +30,4 @@ class OnlyRead(Unsupported):
 
 def refused(name: str, what: str) -> OnlyRead:
     """The error for an image of one of the kinds above, or of another."""
-    return OnlyRead(name, what, RAW_BY.get(what, "").format(command_line(name)))
+    return OnlyRead(name, what, RAW_BY.get(what, "").format(pasted(name)))

@@ -45,7 +45,7 @@ def joined_by(pieces: Sequence[str]) -> str:
     match = _FIRST.fullmatch(pieces[0])
     assert match is not None
     width = len(match[2])
-    return f"cat {command_line(pieces[0][:-width])}{'[0-9]' * width} > COPY"
+    return f"{command_line('cat', pieces[0][:-width])}{'[0-9]' * width} > COPY"
 
 
 class SplitImage(Device):

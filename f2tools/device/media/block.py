@@ -20,6 +20,7 @@ from f2tools.device.buffers import Data, byte_view
 from f2tools.device.media.image import FileDevice, lock, open_fd, punch_hole
 from f2tools.device.media.mounted import wait_for_last_checkpoint
 from f2tools.errors import DeviceError
+from f2tools.text import command_line
 
 SECTOR = 512  # the unit of the kernel's block layer, whatever the device's own sectors are
 BLKROGET = 0x125E
@@ -238,7 +239,7 @@ def open_block(path: str | Path, write: bool = False) -> BlockDevice:
         raise DeviceError(f"{name}: {error.strerror}") from None
     if write and _ioctl_int(fd, BLKROGET):  # the kernel lets it be opened for writing all the same
         device.close()
-        raise DeviceError(f"{name}: the device is read-only (`blockdev --getro {name}` says 1)")
+        raise DeviceError(f"{name}: the device is read-only (`{command_line('blockdev --getro', name)}` says 1)")
     return device
 
 

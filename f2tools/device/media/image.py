@@ -270,7 +270,7 @@ def lock(fd: int, name: str, shared: bool = False, callers: bool = False) -> Non
         os.close(fd)
         where = mounted.mounted_on(name)
         if where is not None:
-            unmount = command_line("f2tools", "umount", where)
+            unmount = command_line("f2tools umount", where)
             raise DeviceError(f"{name}: mounted on {where}; unmount it first ({unmount})") from None
         raise DeviceError(f"{name}: another program is writing to it; try again when that has ended") from None
     except OSError as error:
