@@ -19,6 +19,7 @@ from f2tools.experiment.registry import EXPERIMENTS, experiment
 from f2tools.experiment.systems import FILE_SYSTEMS
 from f2tools.groups import Group, meant
 from f2tools.options import json_option, print_json, progress
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.experiment.model import Experiment, ExperimentReport, Setting
@@ -173,7 +174,7 @@ def _run(
         return
     for report in reports:
         for line in lines_of(report):
-            click.echo(line)
+            click.echo(printable(line))
         click.echo("")
     if store.directory is not None:
         click.echo(f"{store.directory / 'report.html'}: the report, with figures")
