@@ -33,6 +33,7 @@ from f2tools.fuse.direct.protocol import (
     OUT_HEADER,
     Init,
     Opcode,
+    is_malformed,
 )
 from f2tools.fuse.loop import Loop
 from f2tools.fuse.options import ServeOptions
@@ -185,6 +186,8 @@ class Direct:
             error = again
         if isinstance(error, OSError):
             return error.errno or errno.EIO, b""
+        if is_malformed(opcode, asked.node, asked.body):
+            return errno.EINVAL, b""
         return self.served.failed(Opcode(opcode).name.lower(), error), b""
 
     def _untaken(self, refused: int, opcode: int, answer: bytes) -> None:
