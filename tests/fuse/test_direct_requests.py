@@ -13,6 +13,7 @@ from f2tools.fuse.direct.protocol import (
     FORGET_ONE,
     IN_HEADER,
     LINK_IN,
+    MKNOD_IN,
     READ_IN,
     RENAME_IN,
     WRITE_IN,
@@ -58,6 +59,10 @@ def test_a_request_that_no_kernel_sends_is_refused_and_ends_no_writing(what: str
 @pytest.mark.parametrize("opcode", [Opcode.READDIR, Opcode.READDIRPLUS, Opcode.FSYNCDIR])
 def test_a_directory_that_nobody_has_open_is_not_listed(opcode: Opcode) -> None:
     assert answered(opcode, 1, READ_IN.pack(99, 0, 4096, 0, 0, 0)) == ([errno.EBADF], None)
+
+
+def test_bits_that_no_mode_has_are_left_out() -> None:
+    assert answered(Opcode.MKNOD, 1, MKNOD_IN.pack(0xFFFF81A4, 0, 0) + b"new\0") == ([0], None)
 
 
 def test_inodes_are_forgotten_where_the_last_of_them_is_cut_off() -> None:

@@ -32,6 +32,7 @@ from f2tools.vfs import DirEntry
 NO_ENTRY = ENTRY_OUT.pack(0, 0, KNOWN_FOR_SECONDS, 0, 0, 0, *[0] * 16)
 DEFAULT_ACL = b"system.posix_acl_default"
 DOTS = b".", b".."
+MODE = 0xFFFF  # umode_t
 PADDING = tuple(bytes(-length % 8) for length in range(8))
 
 
@@ -172,6 +173,7 @@ class Names(Answers):
 
     def _masked(self, parent: int, mode: int, umask: int) -> int:
         """The permissions of a new file: a default ACL of its directory takes the place of the umask."""
+        mode &= MODE  # a file has no more bits
         if umask and self.files.getxattr(parent, DEFAULT_ACL) is None:
             return mode & ~umask
         return mode
