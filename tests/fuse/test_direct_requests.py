@@ -6,6 +6,8 @@ import errno
 
 import pytest
 
+from f2tools.fuse.direct.answers import Asked
+from f2tools.fuse.direct.content import MOST_BYTES
 from f2tools.fuse.direct.protocol import (
     BATCH_FORGET_IN,
     BODIES,
@@ -59,6 +61,13 @@ def test_a_request_that_no_kernel_sends_is_refused_and_ends_no_writing(what: str
 @pytest.mark.parametrize("opcode", [Opcode.READDIR, Opcode.READDIRPLUS, Opcode.FSYNCDIR])
 def test_a_directory_that_nobody_has_open_is_not_listed(opcode: Opcode) -> None:
     assert answered(opcode, 1, READ_IN.pack(99, 0, 4096, 0, 0, 0)) == ([errno.EBADF], None)
+
+
+def test_a_read_of_more_than_was_agreed_takes_no_more_memory() -> None:
+    direct = served(0)
+    direct.served.files.truncate(FILE, 1 << 30)
+    read = Asked(FILE, 0, 0, 0, memoryview(READ_IN.pack(FILE, 0, 1 << 29, 0, 0, 0)))
+    assert len(direct.served.read(read)) == MOST_BYTES
 
 
 def test_bits_that_no_mode_has_are_left_out() -> None:

@@ -7,6 +7,7 @@ import os
 
 from f2tools.errors import F2fsError
 from f2tools.fuse.direct.answers import Answers, Asked, refuse, strings
+from f2tools.fuse.direct.content import MOST_BYTES
 from f2tools.fuse.direct.protocol import (
     BATCH_FORGET_IN,
     CREATE_IN,
@@ -95,7 +96,7 @@ class Names(Answers):
     def _list(self, asked: Asked, with_attributes: bool) -> bytes:
         """As many entries as fit into the kernel's buffer."""
         handle, position, room, *_ = READ_IN.unpack_from(asked.body)
-        listing = self._listing(handle)
+        listing, room = self._listing(handle), min(room, MOST_BYTES)
         known = 0 if self.files.folds_names(listing.ino) else KNOWN_FOR_SECONDS
         parts: list[bytes] = []
         for item in listing.items(self.files, position):
