@@ -286,7 +286,8 @@ def test_a_server_that_says_nothing_more_is_not_waited_for(answer: str, monkeypa
 
     def serve() -> None:
         with suppress(OSError):  # at the end it is closed
-            for connection, _ in iter(there.accept, None):
+            while True:
+                connection, _ = there.accept()
                 asked.append(connection)  # which keeps it open
                 with suppress(OSError):  # nobody reads all of it
                     connection.sendall(answer.encode() + bytes(9_000_000 if answer else 0))
