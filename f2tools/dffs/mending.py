@@ -133,12 +133,10 @@ class Mending(WritableVolume):
         else:
             self.scan.newest()
         self.sure = known and self.clean
-        for which in self.remade_tables:
-            per = self.shape.pointers
-            numbers = self._table[which]
-            for place in range(per):
-                found = self.scan.of_id(which * per + place, (DIRECTORY, FILE, VIRTUAL)) if which or place else []
-                numbers[place] = next((page for page in found if self.scan.counts[page]), 0)
+        for page in self.scan.with_ids((DIRECTORY, FILE, VIRTUAL)) if self.remade_tables else ():
+            which, place = divmod(int(self.scan.id[page]), self.shape.pointers)
+            if which in self.remade_tables:
+                self._table[which][place] = page
 
     # -- reading what is damaged
 

@@ -193,6 +193,11 @@ class Scan:
         low, high = np.searchsorted(self._ids, [number, number + 1])
         return self._sorted(self._by_id[low:high], kinds)
 
+    def with_ids(self, kinds: Iterable[int]) -> list[int]:
+        """All pages of these kinds that count and say a logical id, the newest of an id last."""
+        found = self._by_id[self._ids > 0]
+        return found[self.counts[found] & np.isin(self.kind[found], list(kinds))].tolist()
+
     def _sorted(self, pages: NDArray[np.int64], kinds: Iterable[int]) -> list[int]:
         found = pages[np.isin(self.kind[pages], list(kinds))]
         order = np.lexsort((self.seq[found], self.counts[found]))[::-1]

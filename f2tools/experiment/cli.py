@@ -174,7 +174,7 @@ def _run(
         return
     for report in reports:
         for line in lines_of(report):
-            click.echo(line)
+            click.echo(printable(line))
         click.echo("")
     if store.directory is not None:
         click.echo(f"{printable(str(store.directory / 'report.html'))}: the report, with figures")

@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -22,8 +23,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from f2tools import newfile, untrusted_json
-from f2tools.errors import F2fsError, Taken, Usage
+from f2tools import newfile
+from f2tools.errors import Corrupt, F2fsError, Taken, Usage, Where
+from f2tools.experiment import kept
 from f2tools.experiment.model import (
     Experiment,
     ExperimentReport,
@@ -37,6 +39,7 @@ from f2tools.experiment.model import (
     cant_tell,
 )
 from f2tools.experiment.studies.traffic import rows_of
+from f2tools.pictures.svg import svg
 from f2tools.version import __version__
 
 STEPS = 1000  # of the progress bar, for a part of weight 1
@@ -44,6 +47,8 @@ LOOK_SECONDS = 0.5
 ASKED = "asked.json"
 _MORE = ("experiments", "fs")  # of what is asked, lists that a later run may make longer
 OURS = (ASKED, "parts", "traces", "figures", "report.html", "report.json")
+# what reckoning with forged numbers ends in
+FORGED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, zlib.error)
 STOP_SECONDS = 20  # that a worker may take to clear up
 PR_SET_PDEATHSIG = 1
 # of a worker: shares that are done, in steps, of all workers together; whether it has a part
@@ -121,16 +126,17 @@ class Store:
         if not os.listdir(self.directory):
             return None
         try:
-            kept = untrusted_json.loads((self.directory / ASKED).read_text())
-            told = all(all(isinstance(one, str) for one in kept[name]) for name in _MORE)
+            before = kept.read_json(self.directory / ASKED)
+            told = all(isinstance(before[name], list) and all(isinstance(one, str) for one in before[name])
+                       for name in _MORE)  # fmt: skip
         except (OSError, ValueError, LookupError, TypeError):
-            kept, told = {}, False
+            before, told = {}, False
         if not told:
             raise Taken(
                 f"{self.directory}: no {ASKED} in it says that it is a report, so nothing in it is replaced;"
                 " give another directory"
             )
-        return kept
+        return before
 
     def _remove(self) -> None:
         assert self.directory is not None
@@ -141,29 +147,40 @@ class Store:
             else:
                 path.unlink(missing_ok=True)
 
-    def found(self, experiment: str, part: Part, setting: Setting) -> Found | None:
-        """What a part found before, if the same was asked of it."""
+    def found(self, experiment: str, part: Part, setting: Setting, say: Callable[[str], None]) -> Found | None:
+        """What a part found before, if the same was asked of it; `say` tells of a file that is damaged."""
         if self.directory is None:
             return None
+        path = self._path(experiment, part)
         try:
-            kept = untrusted_json.loads(self._path(experiment, part).read_text())
-            same = kept["asked"] == _asked(part, setting)
-            return Found(kept["numbers"], kept["seconds"], kept["cpu_seconds"]) if same else None
-        except (OSError, ValueError, KeyError, TypeError):
+            there = kept.read(path)
+        except FileNotFoundError:
             return None
+        except (OSError, ValueError) as error:
+            say(f"{path} is damaged, and its part is run again: {error}")
+            return None
+        same = there["asked"] == _asked(part, setting)
+        return Found(there["numbers"], there["seconds"], there["cpu_seconds"]) if same else None
 
     def keep(self, experiment: str, part: Part, setting: Setting, found: Found) -> None:
         """Write down what a part found."""
         if self.directory is None:
             return
-        path = self._path(experiment, part)
-        newfile.create_directory(str(path.parent))
-        with newfile.replacing(str(path)) as file:
-            file.write(json.dumps({"asked": _asked(part, setting), **found.as_dict()}).encode())
+        kept.write(self._path(experiment, part), {"asked": _asked(part, setting), **found.as_dict()})
 
     def _path(self, experiment: str, part: Part) -> Path:
         assert self.directory is not None
         return self.directory / "parts" / experiment / f"{part.name}.json"
+
+    def forged(self, experiment: str, parts: list[str], error: Exception) -> F2fsError:
+        """Numbers that were kept are of no use, though their checksums are right."""
+        assert self.directory is not None
+        files = [str(self.directory / "parts" / experiment / f"{name}.json") for name in parts]
+        return Corrupt(
+            Where(path=files[0] if len(files) == 1 else os.path.dirname(files[0])),
+            f"no report can be made of the numbers that are kept there ({type(error).__name__}: {error}); without "
+            f"{'that file its part is' if len(files) == 1 else 'that directory its parts are'} run again",
+        )
 
     def traces(self, experiment: str, part: Part) -> Path | None:
         """An empty directory for the trace of a part."""
@@ -213,9 +230,10 @@ def _run_one(
     parts = experiment.parts(setting)
     there: dict[str, Found] = {}
     for part in parts:
-        kept = store.found(experiment.name, part, setting)
-        if kept is not None:
-            there[part.name] = kept
+        before = store.found(experiment.name, part, setting, say)
+        if before is not None:
+            there[part.name] = before
+    old = list(there)
     if there:
         say(f"{experiment.name}: {len(there)} of {len(parts)} parts are there from an earlier run")
     # the longest first: what is left at the end is short, and no worker waits for long
@@ -242,7 +260,14 @@ def _run_one(
         else:
             _in_processes(experiment.name, left, setting, store, jobs, bar.advance, ended)
     numbers = {part.name: there[part.name].numbers for part in parts if part.name in there}
-    outcome = _judged(experiment, setting, parts, numbers, given_up)
+    try:
+        outcome = _judged(experiment, setting, parts, numbers, given_up)
+        for picture in outcome.pictures:
+            svg(picture)
+    except FORGED as error:
+        if not old:
+            raise
+        raise store.forged(experiment.name, old, error) from error
     seconds, cpu_seconds = (sum(getattr(one, name) for one in there.values()) for name in ("seconds", "cpu_seconds"))
     return ExperimentReport(experiment, setting, numbers, outcome, seconds, cpu_seconds)
 

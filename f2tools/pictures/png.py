@@ -6,6 +6,7 @@ from typing import IO
 
 from f2tools.errors import Usage
 from f2tools.pictures.svg import Picture, log_ticks, tick_text, ticks
+from f2tools.text import printable
 
 
 def need_matplotlib() -> None:
@@ -21,6 +22,13 @@ def need_matplotlib() -> None:
 def write_png(what: Picture, path: str | IO[bytes]) -> None:
     """Draw one picture into a file; Usage where matplotlib is missing."""
     need_matplotlib()
+    from matplotlib import rc_context
+
+    with rc_context({"text.parse_math": False}):  # a dollar in a name is one
+        _draw(what, path)
+
+
+def _draw(what: Picture, path: str | IO[bytes]) -> None:
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
@@ -33,7 +41,8 @@ def write_png(what: Picture, path: str | IO[bytes]) -> None:
         width = 0.8 / max(len(what.lines), 1)
         for number, line in enumerate(what.lines):
             axes.bar([n + number * width for n in range(len(what.names))], line.y, width, color=line.colour)
-        axes.set_xticks([n + 0.4 - width / 2 for n in range(len(what.names))], what.names, fontsize=8)
+        axes.set_xticks([n + 0.4 - width / 2 for n in range(len(what.names))],
+                        [printable(name) for name in what.names], fontsize=8)  # fmt: skip
     else:
         for line in what.lines:
             axes.plot(line.x, line.y, color=line.colour, linewidth=1.3)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import sys
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -130,7 +133,7 @@ def test_an_image_in_s3_is_read_with_the_key_of_the_environment(
 def test_an_image_and_a_trace_are_read_over_sftp_with_the_key_of_the_user(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.delenv("SSH_AUTH_SOCK")
     with sftp(tmp_path) as (address, home):
         base = f"{address}{directory}"
         monkeypatch.setenv("HOME", str(home))
@@ -273,6 +276,29 @@ def test_a_server_that_is_busy_is_asked_again(base: str, log: Path) -> None:
     done = f2("dump", "info", f"{base}/busy/card.img")
     assert (done.code, "503" in done.err) == (8, True)
     assert len(requests(log)) - before >= remote.TRIES
+
+
+@pytest.mark.parametrize("answer", ["", "HTTP/1.1 141 Said\r\nContent-Length: 9000000\r\n\r\n"])
+def test_a_server_that_says_nothing_more_is_not_waited_for(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "SILENT_SECONDS", 1)
+    monkeypatch.setattr(remote, "REQUEST_SECONDS", 2)
+    asked = []
+
+    def serve() -> None:
+        with suppress(OSError):  # at the end it is closed
+            while True:
+                connection, _ = there.accept()
+                asked.append(connection)  # which keeps it open
+                with suppress(OSError):  # nobody reads all of it
+                    connection.sendall(answer.encode() + bytes(9_000_000 if answer else 0))
+
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        Thread(target=serve, daemon=True).start()
+        done = f2("dump", "info", f"http://127.0.0.1:{there.getsockname()[1]}/card.img")
+        assert (done.code, "can't be read: there was no answer in time" in done.err) == (8, True), done.err
+        assert len(asked) <= 2, "it is asked for the size in two ways, and each once"
+        for connection in asked:
+            connection.close()
 
 
 def test_a_connection_that_breaks_is_tried_again(base: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

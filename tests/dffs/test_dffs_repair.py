@@ -10,14 +10,16 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from f2tools.device.changes.record import WRITE, Recorder
 from f2tools.dffs.layout import CHECKPOINT, DATA, DIRECTORY, FILE, LINK, ROOT_ID, SPACE, SUPER, TABLE, VIRTUAL
+from f2tools.dffs.mending import Mending
 from f2tools.dffs.nodes import File
 from f2tools.dffs.pages import NotDffs, build_spare, parse_tag
 from f2tools.dffs.repair import repair
-from f2tools.dffs.scan import Scan
+from f2tools.dffs.scan import NODES, Scan
 from f2tools.dffs.state import NoCheckpoint, checkpoint_blocks
 from f2tools.errors import F2fsError
 from f2tools.repaired import Repair
@@ -354,3 +356,24 @@ def test_a_tag_with_an_id_beyond_the_table_costs_no_more_than_its_page() -> None
     image[at : at + RAW] = data + build_spare(reading(IMAGE).shape, tag._replace(id=60_000), data)
     made, _ = repaired(change_page(bytes(image), AT["folder"], bucket_of("folder", 0, 0)))
     assert codes(made) == set()
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("lost", [TABLE, CHECKPOINT])
+def test_a_table_made_anew_leads_each_id_to_the_newest_page_that_counts(lost: int, closed: bool) -> None:
+    image = lived(closed=closed)
+    scan = scanned(image)
+    pages, nodes = np.flatnonzero(scan.kind == lost), np.flatnonzero(np.isin(scan.kind, NODES))
+    for seed in range(4):
+        broken = image
+        for page in (*pages, *random.Random(seed).sample(nodes.tolist(), seed)):
+            broken = garbled(broken, page)
+        mending = Mending(Memory(broken), clock=lambda: NOW)
+        assert mending.remade_tables
+        for which in mending.remade_tables:
+            first = which * mending.shape.pointers
+            leads = mending.table_page(which).tolist()
+            assert any(leads) or which
+            for number, page in enumerate(leads, first):
+                known = mending.scan.of_id(number, (DIRECTORY, FILE, VIRTUAL)) if number else []
+                assert page == next((each for each in known if mending.scan.counts[each]), 0), number

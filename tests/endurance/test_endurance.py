@@ -348,9 +348,16 @@ def test_of_an_hour_of_each_kind_more_of_one_is_not_less_of_another() -> None:
 
 def test_each_kind_of_input_has_as_many_pieces_and_their_inputs_are_an_hour() -> None:
     assert set(parsers.HOUR) == set(KINDS)
-    kinds = Counter(KINDS[seed % len(KINDS)] for seed in range(parsers.PARSERS.pieces))
-    assert set(kinds.values()) == {parsers.PIECES_OF_A_KIND}
+    assert sum(parsers.TOGETHER) == len(KINDS)
+    kinds = Counter(parsers.kind_of(seed) for seed in range(parsers.PARSERS.pieces))
+    assert kinds == dict.fromkeys(KINDS, parsers.PIECES_OF_A_KIND)
     assert not any(goal % parsers.PIECES_OF_A_KIND for goal in parsers.HOUR.values())
+
+
+def test_a_seed_of_the_parsers_stands_for_the_kind_that_it_always_has() -> None:
+    begun = "volume, container, undo, overlay, tar, trace, requests, texts, vsl, dfs, dffs, index"
+    assert [parsers.kind_of(seed) for seed in range(144)] == begun.split(", ") * 12
+    assert [parsers.kind_of(seed) for seed in range(144, 168)] == ["fuse", "http"] * 12
 
 
 @pytest.mark.parametrize(("campaign", "seed"), [(images, 2), (injected, 30)])

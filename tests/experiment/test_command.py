@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import errno
+import itertools
 import json
+import math
 import os
+import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -19,6 +28,7 @@ from typing import Any
 import pytest
 
 from f2tools.errors import Taken, Usage
+from f2tools.experiment import kept
 from f2tools.experiment import run as running
 from f2tools.experiment.model import (
     CANT_BE_TOLD,
@@ -34,7 +44,7 @@ from f2tools.experiment.model import (
 )
 from f2tools.experiment.registry import EXPERIMENTS, experiment
 from f2tools.options import progress
-from tests.dump.craft import f2
+from tests.dump.craft import Result, f2
 from tests.images import ROOT
 
 
@@ -174,7 +184,15 @@ def test_a_report_is_not_replaced_by_that_of_another_run_unless_forced(tmp_path:
 
 @pytest.mark.parametrize(
     "asked",
-    [None, "", "[]", '{"scale": "1/512"}', '{"experiments": [[]], "fs": [{}]}', "[" * 100_000],
+    [
+        None,
+        "",
+        "[]",
+        '{"scale": "1/512"}',
+        '{"experiments": [[]], "fs": [{}]}',
+        "[" * 100_000,
+        '{"experiments": {"a": 1}, "fs": {"f2fs": 1}}',
+    ],
 )
 def test_what_is_not_known_to_be_a_report_is_never_removed(asked: str | None, tmp_path: Path) -> None:
     mine = tmp_path / "out" / "traces" / "sdb.blktrace.0"
@@ -224,6 +242,119 @@ def test_a_full_directory_is_named_and_what_had_ended_is_used_when_there_is_room
         8, True,
     )  # fmt: skip
     assert "1 of 1 parts are there" in f2(*small).err
+
+
+NEW = object()  # the place of a member is to be empty
+
+
+def changed(path: Path, change: Callable[[Any], Any], seal: bool = False) -> None:
+    """Change the file of a part; `seal`: and have its checksum say that it is as it was written."""
+    there = change(json.loads(path.read_text()))
+    path.write_text(json.dumps(there))
+    if seal:
+        there.pop(kept.SUM)
+        kept.write(path, there)
+
+
+def without_numbers(there: Any) -> Any:
+    del there["numbers"]
+    return there
+
+
+DAMAGE: dict[str, Callable[[Path], Any]] = {
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[:-20]),
+    "no text": lambda path: path.write_bytes(b"\xff" * 100),
+    "a list": lambda path: path.write_text("[]"),
+    "nested": lambda path: path.write_text('{"numbers":' * 100_000),
+    "a digit": lambda path: path.write_text(path.read_text().replace('"write_bytes": ', '"write_bytes": 9')),
+    "NaN": lambda path: changed(path, lambda there: there | {"seconds": math.nan}, seal=True),
+    "endless": lambda path: changed(path, lambda there: there | {"cpu_seconds": math.inf}, seal=True),
+    "huge": lambda path: changed(path, lambda there: there | {"seconds": 10**4000}, seal=True),
+    "no number": lambda path: changed(path, lambda there: there | {"seconds": "long"}, seal=True),
+    "numbers that are a list": lambda path: changed(path, lambda there: there | {"numbers": [1]}, seal=True),
+    "no numbers": lambda path: changed(path, without_numbers, seal=True),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "too large": lambda path: path.write_bytes(b" " * (kept.MOST_BYTES + 1)),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def small_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a file server, with a picture of its trace."""
+    out = tmp_path_factory.mktemp("report") / "out"
+    assert f2("experiment", "fileserver", "--scale", "1/1024", "--jobs", "1", "-o", out).code == 0
+    return out
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_part_whose_file_is_damaged_is_run_again_and_that_is_said(
+    what: str, small_report: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(small_report, tmp_path / "out")
+    path = tmp_path / "out" / "parts" / "fileserver" / "f2fs.json"
+    before = json.loads(path.read_text())["numbers"]
+    DAMAGE[what](path)
+    done = f2("experiment", "fileserver", "--scale", "1/1024", "--jobs", "1", "-o", tmp_path / "out")
+    assert (done.code, f"{path} is damaged, and its part is run again: " in done.err) == (0, True), done.err
+    assert json.loads(path.read_text())["numbers"] == before
+
+
+def test_forged_numbers_with_a_right_checksum_end_in_an_error_that_names_the_file(
+    small_report: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(small_report, tmp_path / "out")
+    path = tmp_path / "out" / "parts" / "fileserver" / "f2fs.json"
+    whole = json.loads(path.read_text())
+    some = random.Random(1).sample([*places(whole["numbers"])], 40)
+    ended = Counter[int]()
+    for place, value in zip(some, itertools.cycle((NEW, None, "x\ud800", [], {"a": 1}, -1, kept.MOST, 1e-300))):
+        path.write_text(json.dumps(whole))
+        changed(path, lambda there, place=place, value=value: put(there, place, value), seal=True)
+        done = f2("experiment", "fileserver", "--scale", "1/1024", "--jobs", "1", "-o", tmp_path / "out")
+        assert done.code == 0 or f"path {path}: no report can be made of the numbers that are kept there" in done.err
+        assert "without that file its part is run again" in done.err or "are there from an earlier run" in done.err
+        ended[done.code] += 1
+    assert set(ended) == {0, 1}
+    assert ended[1] > 5
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something lies in JSON; of a list, its first two."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    for name, one in inner:
+        yield (*at, name)
+        yield from places(one, (*at, name))
+
+
+def put(there: Any, place: tuple[Any, ...], value: Any) -> Any:
+    """Numbers of a part with another value at a place, or with none."""
+    around = there["numbers"]
+    for name in place[:-1]:
+        around = around[name]
+    if value is NEW:
+        del around[place[-1]]
+    else:
+        around[place[-1]] = value
+    return there
+
+
+def test_a_bomb_in_place_of_a_picture_is_not_unpacked(small_report: Path, tmp_path: Path) -> None:
+    shutil.copytree(small_report, tmp_path / "out")
+    path = tmp_path / "out" / "parts" / "fileserver" / "f2fs.json"
+    bomb = base64.b64encode(zlib.compress(bytes(1 << 28))).decode()
+    changed(path, lambda there: put(there, ("trace", "map", "pixels"), bomb), seal=True)
+    done, peak = peak_of("experiment", "fileserver", "--scale", "1/1024", "--jobs", "1", "-o", tmp_path / "out")
+    assert (done.code, "no report can be made of the numbers" in done.err) == (1, True)
+    assert peak < 1 << 26
+
+
+def peak_of(*words: object) -> tuple[Result, int]:
+    """A command, and the bytes of Python's memory that it had at most."""
+    tracemalloc.start()
+    try:
+        return f2(*words), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 class ToldTwice(tempfile.TemporaryDirectory[str]):

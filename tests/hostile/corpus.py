@@ -36,6 +36,7 @@ from tests.trace.traces import as_blkparse, as_ftrace, as_perf, request
 
 KINDS = (
     "volume", "container", "undo", "overlay", "tar", "trace", "requests", "texts", "vsl", "dfs", "dffs", "index",
+    "fuse", "http",
 )  # fmt: skip
 CONTAINERS = (
     "small.qcow2", "small-zstd.qcow2", "small-lz4.aff4", "small-map.aff4", "small.E01", "small.vhdx", "small.vmdk",
@@ -51,10 +52,12 @@ PACKAGE = str(ROOT / "f2tools")
 
 def seeds(kind: str, work: Path) -> list[bytes]:
     """The files of a kind; `work` is for what is made on the way."""
-    from tests.hostile import fuzzed_index, fuzzed_texts  # which the fuzzer imports itself, to follow what it uses
+    # which the fuzzer imports itself, to follow what they use
+    from tests.hostile import fuzzed_fuse, fuzzed_http, fuzzed_index, fuzzed_texts
 
     made = {"container": _containers, "undo": _undo, "overlay": _overlay, "tar": _tars, "trace": _traces,
             "requests": _requests, "texts": fuzzed_texts.seeds,
+            "fuse": lambda _: fuzzed_fuse.seeds(), "http": lambda _: fuzzed_http.seeds(),
             "index": lambda _: [bytes([n]) + data for n, data in enumerate(fuzzed_index.seeds())]}  # fmt: skip
     return made.get(kind, _patches)(work)
 

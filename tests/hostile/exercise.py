@@ -88,7 +88,7 @@ def exercise(image: Path, work: Path, nid: int, blkaddr: int, commands: tuple[tu
     failures: list[str] = []
     for command in commands:
         words = [w.format(image=image, work=work, nid=nid, blkaddr=blkaddr) for w in command]
-        why = _one(lambda words=words: _main(words), bool(CHECKS & set(words[:2])))
+        why = ended(lambda words=words: _main(words), bool(CHECKS & set(words[:2])))
         if why:
             failures.append(f"f2tools {' '.join(words)}: {why}")
         if os.path.lexists(work / "out"):
@@ -101,7 +101,9 @@ def _main(words: list[str]) -> None:
     run()
 
 
-def _one(call: Callable[[], None], checks: bool = False) -> str | None:
+def ended(call: Callable[[], None], checks: bool = False) -> str | None:
+    """How a call has ended that did what none may do; `checks`: it may also say that it has found something."""
+
     def alarm(*_: object) -> None:
         raise _TooLong
 

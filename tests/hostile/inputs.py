@@ -12,7 +12,16 @@ from pathlib import Path
 from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import F2fsError
 from tests.device.memory import Memory
-from tests.hostile import fuzzed_flash, fuzzed_index, fuzzed_layer, fuzzed_texts, fuzzed_volume, sealed
+from tests.hostile import (
+    fuzzed_flash,
+    fuzzed_fuse,
+    fuzzed_http,
+    fuzzed_index,
+    fuzzed_layer,
+    fuzzed_texts,
+    fuzzed_volume,
+    sealed,
+)
 from tests.hostile.corpus import small_image
 from tests.hostile.exercise import exercise, measure_from_here
 from tests.hostile.fuzzed_layer import damaged
@@ -54,6 +63,11 @@ CHANGES: dict[str, tuple[Callable[[bytes], bytes], tuple[tuple[str, ...], ...]]]
 """Kinds whose inputs say how a sound file is changed: what makes that file, and the commands that it is given to."""
 
 
+OWN: dict[str, Callable[[Path], Callable[[bytes], None]]] = {
+    "texts": fuzzed_texts.judge, "http": fuzzed_http.judge, "fuse": lambda _: fuzzed_fuse.one_input,
+}  # fmt: skip
+"""Kinds with a judge of their own."""
+
 SEALS = {
     "tar": sealed.tar, "undo": sealed.undo_log, "overlay": sealed.overlay, "container": sealed.partitions,
 }  # fmt: skip
@@ -84,8 +98,8 @@ def judge_of(kind: str, work: Path) -> Callable[[bytes], None]:
     """What takes an input of this kind, and raises where that has shown a mistake of ours."""
     if kind == "volume":
         return fuzzed_volume.one_input
-    if kind == "texts":
-        judge = fuzzed_texts.judge(work)
+    if kind in OWN:
+        judge = OWN[kind](work)
     else:
         judge = (_changed if kind in CHANGES else _plain)(kind, work)
 

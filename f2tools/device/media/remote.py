@@ -43,6 +43,9 @@ TRIES = 4
 GIVEN_UP = 3  # requests in a row that fail, each after its tries; then the server has gone away
 PAUSE_SECONDS = 0.25  # before the second try; twice as long before each further one
 MOST_REQUESTS = 16  # at the same time
+REQUEST_SECONDS = 120  # that one may take; none has more than some MiB
+WHOLE_SECONDS = 3600  # that one may take where a cache of fsspec takes the whole file
+SILENT_SECONDS = 30  # that a web server may say nothing
 
 _CACHE: ContextVar[str | None] = ContextVar("cache", default=None)
 
@@ -113,21 +116,35 @@ def exists(url: str) -> bool:
 
 def open_remote(url: str) -> RemoteDevice:
     """A file that a URL names, for reading; DeviceError where it can't be read."""
-    chain, settings = url, {}
+    chain, settings = url, _patience(url)
     directory = _CACHE.get()
     fsspec = needed()
     if directory is not None:
         chain = f"blockcache::{url}"
         if url.startswith(("http://", "https://")):  # of which fsspec thinks that they never change
             directory = os.path.join(directory, _tried(url, lambda: _state_of(fsspec, url)))
-        settings = {"blockcache": {"cache_storage": directory, "check_files": True}}
+        settings["blockcache"] = {"cache_storage": directory, "check_files": True}
     opened = _tried(url, lambda: _open(fsspec, chain, settings))
     return RemoteDevice(url, *opened)
 
 
+def _patience(url: str) -> dict[str, Any]:
+    """How long a web server is waited for, as fsspec takes it, in a chain too."""
+    schemes = [scheme for scheme in ("http", "https") if f"{scheme}://" in url]
+    if not schemes:
+        return {}
+    try:
+        from aiohttp import ClientTimeout
+    except ImportError:  # which fsspec will say
+        return {}
+    whole = WHOLE_SECONDS if "cache::" in url else REQUEST_SECONDS
+    timeout = ClientTimeout(total=whole, sock_connect=SILENT_SECONDS, sock_read=SILENT_SECONDS)
+    return {scheme: {"client_kwargs": {"timeout": timeout}} for scheme in schemes}
+
+
 def _state_of(fsspec: Any, url: str) -> str:
     """A name for the state of a file, by what its server says of it."""
-    system, path = fsspec.core.url_to_fs(url)
+    system, path = fsspec.core.url_to_fs(url, **_patience(url))
     info = system.info(path)
     said = [str(info.get(name)) for name in ("size", "ETag", "Last-Modified", "Content-MD5", "Digest")]
     from hashlib import sha256
@@ -316,20 +333,20 @@ class DeviceFile(io.RawIOBase):
 
 
 def _tried(url: str, do: Callable[[], T], tries: int = TRIES) -> T:
-    """What `do` returns, after several tries if need be; DeviceError where all fail."""
+    """What `do` returns, after several tries if need be; DeviceError where all fail, or one was waited for in vain."""
     name = without_credentials(url)
     for left in range(tries - 1, -1, -1):
         try:
             return do()
         except FileNotFoundError as error:
-            if _is_absent(error) or not left:
+            if _is_absent(error) or not left or isinstance(error.__cause__, TimeoutError):
                 text = "there is no such file" if _is_absent(error) else f"can't be read: {_said(error.__cause__)}"
                 raise DeviceError(f"{name}: {text}") from error
             _pause(left)
         except (PermissionError, ImportError, ValueError, NotImplementedError, KeyError, TypeError) as error:
             raise _refusal(name, error) from error
         except _passing_errors() as error:
-            if not left or getattr(error, "status", 500) in (401, 403, 405, 416):
+            if not left or isinstance(error, TimeoutError) or getattr(error, "status", 500) in (401, 403, 405, 416):
                 raise _refusal(name, error) from error
             _pause(left)
     raise AssertionError("unreachable")
@@ -346,6 +363,8 @@ def _is_absent(error: FileNotFoundError) -> bool:
 
 
 def _said(error: BaseException | None) -> str:
+    if isinstance(error, TimeoutError):
+        return "there was no answer in time"
     return without_credentials(str(error)).strip().split("\n")[0] or type(error).__name__
 
 

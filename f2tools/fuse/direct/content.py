@@ -26,6 +26,7 @@ from f2tools.fuse.direct.protocol import (
 )
 from f2tools.fuse.served import NO_ROOM, NUMBER
 
+MOST_BYTES = 1 << 20  # of one read or write, as is agreed with the kernel
 COPIED_AT_ONCE = 1 << 20  # bytes held in memory while they are copied
 COPIED_BYTES = 8 << 20  # by one request, while others wait; the caller asks again for the rest
 
@@ -52,7 +53,7 @@ class Content(Answers):
         handle, offset, size, *_ = READ_IN.unpack_from(asked.body)
         ino = handle & NUMBER
         self.accessed(ino)
-        return self.files.read(ino, offset, size)
+        return self.files.read(ino, offset, min(size, MOST_BYTES))
 
     def write(self, asked: Asked) -> bytes:
         handle, offset, size, how, *_ = WRITE_IN.unpack_from(asked.body)

@@ -7,6 +7,7 @@ import os
 
 from f2tools.errors import F2fsError
 from f2tools.fuse.direct.answers import Answers, Asked, refuse, strings
+from f2tools.fuse.direct.content import MOST_BYTES
 from f2tools.fuse.direct.protocol import (
     BATCH_FORGET_IN,
     CREATE_IN,
@@ -26,12 +27,13 @@ from f2tools.fuse.direct.protocol import (
     RENAME2_IN,
     RENAME_IN,
 )
-from f2tools.fuse.served import KNOWN_FOR_SECONDS
+from f2tools.fuse.served import KNOWN_FOR_SECONDS, Listing
 from f2tools.vfs import DirEntry
 
 NO_ENTRY = ENTRY_OUT.pack(0, 0, KNOWN_FOR_SECONDS, 0, 0, 0, *[0] * 16)
 DEFAULT_ACL = b"system.posix_acl_default"
 DOTS = b".", b".."
+MODE = 0xFFFF  # umode_t
 PADDING = tuple(bytes(-length % 8) for length in range(8))
 
 
@@ -60,6 +62,7 @@ class Names(Answers):
     def batch_forget(self, asked: Asked) -> None:
         (count,) = BATCH_FORGET_IN.unpack_from(asked.body)
         given = asked.body[BATCH_FORGET_IN.size :][: count * FORGET_ONE.size]
+        given = given[: len(given) // FORGET_ONE.size * FORGET_ONE.size]
         for node, times in FORGET_ONE.iter_unpack(given):
             self.forgotten(node, times)
 
@@ -78,8 +81,11 @@ class Names(Answers):
     def fsyncdir(self, asked: Asked) -> bytes:
         handle, flags = FSYNC_IN.unpack_from(asked.body)
         if self.writable:
-            self.files.fsync(self.listings[handle].ino, bool(flags & FUSE_FSYNC_FDATASYNC))
+            self.files.fsync(self._listing(handle).ino, bool(flags & FUSE_FSYNC_FDATASYNC))
         return b""
+
+    def _listing(self, handle: int) -> Listing:
+        return self.listings.get(handle) or refuse(errno.EBADF)
 
     def readdir(self, asked: Asked) -> bytes:
         return self._list(asked, with_attributes=False)
@@ -90,7 +96,7 @@ class Names(Answers):
     def _list(self, asked: Asked, with_attributes: bool) -> bytes:
         """As many entries as fit into the kernel's buffer."""
         handle, position, room, *_ = READ_IN.unpack_from(asked.body)
-        listing = self.listings[handle]
+        listing, room = self._listing(handle), min(room, MOST_BYTES)
         known = 0 if self.files.folds_names(listing.ino) else KNOWN_FOR_SECONDS
         parts: list[bytes] = []
         for item in listing.items(self.files, position):
@@ -168,6 +174,7 @@ class Names(Answers):
 
     def _masked(self, parent: int, mode: int, umask: int) -> int:
         """The permissions of a new file: a default ACL of its directory takes the place of the umask."""
+        mode &= MODE  # a file has no more bits
         if umask and self.files.getxattr(parent, DEFAULT_ACL) is None:
             return mode & ~umask
         return mode

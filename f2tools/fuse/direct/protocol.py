@@ -7,6 +7,7 @@ A structure is a line of a table in the kernel's names; numbers are those of thi
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Mapping
 from enum import IntEnum, IntFlag
 
@@ -208,3 +209,33 @@ LSEEK_IN, LSEEK_OUT = STRUCTURES["fuse_lseek_in"], STRUCTURES["fuse_lseek_out"]
 COPY_FILE_RANGE_IN = STRUCTURES["fuse_copy_file_range_in"]
 DIRENT = STRUCTURES["fuse_dirent"]
 INVAL_INODE_OUT = STRUCTURES["fuse_notify_inval_inode_out"]
+
+# What a request begins with, and how many strings end it, for those that have any of both.
+BODIES: Mapping[Opcode, tuple[Structure | None, int]] = {
+    Opcode.LOOKUP: (None, 1), Opcode.FORGET: (FORGET_IN, 0), Opcode.SETATTR: (SETATTR_IN, 0),
+    Opcode.SYMLINK: (None, 2), Opcode.MKNOD: (MKNOD_IN, 1), Opcode.MKDIR: (MKDIR_IN, 1), Opcode.UNLINK: (None, 1),
+    Opcode.RMDIR: (None, 1), Opcode.RENAME: (RENAME_IN, 2), Opcode.LINK: (LINK_IN, 1), Opcode.OPEN: (OPEN_IN, 0),
+    Opcode.READ: (READ_IN, 0), Opcode.WRITE: (WRITE_IN, 0), Opcode.RELEASE: (RELEASE_IN, 0),
+    Opcode.FSYNC: (FSYNC_IN, 0), Opcode.SETXATTR: (SETXATTR_IN, 1), Opcode.GETXATTR: (GETXATTR_IN, 1),
+    Opcode.LISTXATTR: (GETXATTR_IN, 0), Opcode.REMOVEXATTR: (None, 1), Opcode.READDIR: (READ_IN, 0),
+    Opcode.RELEASEDIR: (RELEASE_IN, 0), Opcode.FSYNCDIR: (FSYNC_IN, 0), Opcode.CREATE: (CREATE_IN, 1),
+    Opcode.IOCTL: (IOCTL_IN, 0), Opcode.BATCH_FORGET: (BATCH_FORGET_IN, 0), Opcode.FALLOCATE: (FALLOCATE_IN, 0),
+    Opcode.READDIRPLUS: (READ_IN, 0), Opcode.RENAME2: (RENAME2_IN, 2), Opcode.LSEEK: (LSEEK_IN, 0),
+    Opcode.COPY_FILE_RANGE: (COPY_FILE_RANGE_IN, 0), Opcode.TMPFILE: (CREATE_IN, 0),
+}  # fmt: skip
+MOST_NODE = (1 << 48) - 1  # no file system here has as many
+MOST_OFFSET = (1 << 63) - 1  # loff_t has a sign
+MOST_OF = {
+    "newdir": MOST_NODE, "oldnodeid": MOST_NODE, "nodeid_out": MOST_NODE, "offset": MOST_OFFSET, "off_in": MOST_OFFSET,
+    "off_out": MOST_OFFSET,
+}  # fmt: skip
+
+
+def is_malformed(opcode: int, node: int, body: memoryview) -> bool:
+    """Whether no kernel sends such a request: it is cut off, lacks a string, has an inode or offset that can't be."""
+    head, strings = BODIES.get(Opcode(opcode), (None, 0))
+    size = head.size if head else 0
+    if node > MOST_NODE or len(body) < size or bytes(body[size:]).count(b"\0") < strings:
+        return True
+    most = {head.offset_of(name): MOST_OF[name] for name in head.fields if name in MOST_OF} if head else {}
+    return any(int.from_bytes(body[at : at + 8], sys.byteorder) > limit for at, limit in most.items())

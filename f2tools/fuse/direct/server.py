@@ -17,7 +17,7 @@ from f2tools.errors import F2fsError
 from f2tools.fuse.direct.answers import Asked
 from f2tools.fuse.direct.attributes import FileAttributes
 from f2tools.fuse.direct.connection import Connection
-from f2tools.fuse.direct.content import Content
+from f2tools.fuse.direct.content import MOST_BYTES, Content
 from f2tools.fuse.direct.ioctl import Ioctl
 from f2tools.fuse.direct.names import Names
 from f2tools.fuse.direct.protocol import (
@@ -33,6 +33,7 @@ from f2tools.fuse.direct.protocol import (
     OUT_HEADER,
     Init,
     Opcode,
+    is_malformed,
 )
 from f2tools.fuse.loop import Loop
 from f2tools.fuse.options import ServeOptions
@@ -43,7 +44,6 @@ from f2tools.vfs import FileSystem
 log = logging.getLogger("f2tools.fuse")
 
 PAGE = os.sysconf("SC_PAGESIZE")
-MOST_BYTES = 1 << 20  # of one read or write
 PLAIN_BYTES = 32 * PAGE  # where the kernel can't be told how much
 FIRST_SECONDS = 10.0  # a kernel that says nothing for so long after the mount says nothing at all
 IN_BACKGROUND = 64  # requests of the kernel's own, such as reading ahead
@@ -185,6 +185,8 @@ class Direct:
             error = again
         if isinstance(error, OSError):
             return error.errno or errno.EIO, b""
+        if is_malformed(opcode, asked.node, asked.body):
+            return errno.EINVAL, b""
         return self.served.failed(Opcode(opcode).name.lower(), error), b""
 
     def _untaken(self, refused: int, opcode: int, answer: bytes) -> None:
