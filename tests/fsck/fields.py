@@ -42,7 +42,8 @@ CHECKSUM_AT = INODE_ADDR_OFFSET + InodeExtra.offset_of("i_inode_checksum")
 FORMATS = {1: "<B", 2: "<H", 4: "<I", 8: "<Q"}
 SKIPPED = {"i_name", "i_ext", "i_addr", "i_nid", "footer", "i_inode_checksum"}  # made below, or nothing to repair
 # kinds of which an entry says the one and i_mode the other, and nothing else is to be asked
-TIES = [{"symlink", stat.S_IFREG}, *({a, b} for a in ("fifo", "socket") for b in (stat.S_IFIFO, stat.S_IFSOCK)),
+TIES = [*({a, stat.S_IFREG} for a in ("symlink", "fifo", "socket")),
+        *({a, b} for a in ("fifo", "socket") for b in (stat.S_IFIFO, stat.S_IFSOCK)),
         *({a, b} for a in ("char", "block") for b in (stat.S_IFCHR, stat.S_IFBLK))]  # fmt: skip
 ATTRIBUTES = {"permissions": MODE, "owner": UID, "group": GID, "size": SIZE, "mtime": MTIME}
 
@@ -242,6 +243,8 @@ def _entry_cases(volume: Volume, directory: bytes, inode: Inode, inos: list[int]
         for name, offset, length, more in fields:
             good = int.from_bytes(volume.device.pread(offset, length), "little")
             some = [good & ~(1 << entry.slot % 8)] if more is None else values(good, length, more)
+            if name == "ino" and not remembered:
+                some = [value for value in some if value == inos[0] or value not in inos]
             for value in some:
                 # a further name of one slot whose mark is gone looks as a deleted one does
                 tie = name == "bitmap" and not remembered and len(entry.name) <= 8

@@ -226,9 +226,16 @@ def _differences(
         for path in names
         if path not in now and before.inos[path] in there and len(before.paths[before.inos[path]]) > 1
     }
+    # directories of which nothing has the name: what is in them is in lost+found too
+    moved = {
+        path + b"/": LOST_FOUND + b"/#%d/" % before.inos[path]
+        for path in names
+        if before.inos[path] in inodes and before.tree[path][0] == "dir"
+    }
     for path, was in before.tree.items():
-        ino, found = before.inos[path], now.get(path)
-        if found == was:
+        above = next((above for above in moved if path.startswith(above)), b"")
+        ino, found = before.inos[path], now.get(moved.get(above, b"") + path[len(above) :])
+        if found == was or (moved and path == LOST_FOUND and found is not None):
             continue
         if found is None:
             content = ino in outside and was[CONTENT] != EMPTY and was[0] == "file"

@@ -69,10 +69,14 @@ def read_superblocks(device: Device) -> tuple[SuperCopy, SuperCopy]:
 
 
 def choose_superblock(copies: tuple[SuperCopy, SuperCopy], device: Device) -> SuperCopy:
-    """The copy to believe: the first sound one; NotF2fs saying what is wrong with both, or what else is there."""
-    for copy in copies:
-        if copy.valid:
-            return copy
+    """The copy to believe: the first sound one; NotF2fs saying what is wrong with both, or what else is there.
+
+    Of two sound ones the second counts where it alone has a table of devices: no volume loses those.
+    """
+    sound = [copy for copy in copies if copy.valid]
+    several = [copy for copy in sound if copy.sb is not None and len(devices_of(copy.sb)) > 1]
+    if sound:
+        return (several or sound)[0]
     if not any(copy.has_magic for copy in copies):
         raise NotF2fs(f"{device.name}: not an F2FS image: {what_is_there(device)}")
     said = "; ".join(f"copy {copy.index} at offset {copy.offset:#x}: {', '.join(copy.problems)}" for copy in copies)

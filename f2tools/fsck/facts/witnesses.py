@@ -12,7 +12,7 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.f2fs.layout.constants import F2FS_INLINE_DATA, F2FS_INLINE_DENTRY, F2FS_ROOT_INO
+from f2tools.f2fs.layout.constants import COMPRESS_ADDR, F2FS_INLINE_DATA, F2FS_INLINE_DENTRY, F2FS_ROOT_INO
 from f2tools.f2fs.layout.file_type import S_IFMT, S_IFMTS, mode_of_type
 from f2tools.f2fs.layout.footers import inode_in, name_in
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
@@ -21,6 +21,7 @@ from f2tools.fsck.facts.reach import Reach
 
 KINDS = frozenset(S_IFMTS)
 MAPPED = frozenset((stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK))  # have a size, and blocks
+DEVICES = frozenset((stat.S_IFCHR, stat.S_IFBLK))
 FILES, DIRS = frozenset((stat.S_IFREG, stat.S_IFLNK)), frozenset((stat.S_IFDIR,))
 LINK_PERMISSIONS = 0o777
 MOST_JUDGED = 20_000  # inodes looked at one by one
@@ -97,7 +98,21 @@ def _witnesses(tree: Reach, row: int, is_parent: bool) -> list[frozenset[int]]:
         found.append(DIRS)
     if not inline & (F2FS_INLINE_DENTRY | F2FS_INLINE_DATA):
         found.append(DIRS if _starts_with_dot(tree, row) else KINDS - DIRS)
+        found.append(_by_device_number(tree, row))
     return found
+
+
+def _by_device_number(tree: Reach, row: int) -> frozenset[int]:
+    """The types that the first words allow, where addresses lie, or the number of a device.
+
+    A device 0:0 is none, but for the whiteouts of overlayfs, which nobody may read.
+    """
+    scan = tree.scan
+    at = INODE_ADDR_OFFSET + 4 * int(scan.inodes["start"][row])
+    words = scan.image.block(int(scan.inode_addrs[row]))[at : at + 8].view("<u4").astype(np.int64)
+    if not words.any():
+        return KINDS - DEVICES if scan.inodes["mode"][row] & 0o7777 else KINDS
+    return KINDS if (scan.geo.in_main(words) | (words >= COMPRESS_ADDR)).any() else DEVICES
 
 
 def _starts_with_dot(tree: Reach, row: int) -> bool:

@@ -146,25 +146,44 @@ def _wrong_of_two(work: Work, parent: int, slot: int, child: int) -> tuple[int, 
     return int(scan.nid[scan.parent[row]]), int(scan.slot[row])
 
 
-def reserved_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
-    """Put back blocks without an owner whose summaries name a place that is only reserved: they were written there.
+def blocks_of_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
+    """Put back blocks without an owner whose summaries name a place that is only reserved, or that leads astray.
 
-    The first finding of a round does it for all.
+    A reserved place was written there.  An address leads astray where the segment table calls the block free, and its
+    summary names another place: that is three against one, unless the tables are behind the log.  The first finding of
+    a round does it for all.
     """
-    if work.reserved_looked_at:
+    if work.places_looked_at:
         return False
-    work.reserved_looked_at = True
-    found = 0
+    work.places_looked_at = True
+    written = astray = 0
     for (nid, ofs), lost in work.leaks.data.items():
         row = work.scan.row_of(nid)
         if row < 0 or work.scan.kind[row] not in (INODE, DIRECT) or lost[0].version != work.scan.version[row]:
             continue
         words = work.node_words(nid)
-        if ofs < words.size and words[ofs] == NEW_ADDR:
-            found += work.surgery.set_address(nid, ofs, lost[0].blkaddr, work.start_word(nid))
-    if found:
-        work.note(finding, f"{found} written blocks found by their summaries where space was only reserved")
-    return bool(found)
+        if ofs >= words.size:
+            continue
+        if words[ofs] == NEW_ADDR:
+            written += work.surgery.set_address(nid, ofs, lost[0].blkaddr, work.start_word(nid))
+        elif _leads_astray(work, nid, ofs, int(words[ofs])):
+            astray += work.surgery.set_address(nid, ofs, lost[0].blkaddr, work.start_word(nid))
+    if written:
+        work.note(finding, f"{written} written blocks found by their summaries where space was only reserved")
+    if astray:
+        work.note(finding, f"{astray} blocks found by their summaries; the addresses led to free ones, of other places")
+    return bool(written or astray)
+
+
+def _leads_astray(work: Work, nid: int, ofs: int, blkaddr: int) -> bool:
+    """Whether an address leads to a block that is free by the segment table, and of another place by its summary."""
+    geo = work.image.geo
+    if work.guesses.journals_lost or not geo.in_main(blkaddr):
+        return False
+    segno, at = divmod(blkaddr - geo.main_blkaddr, geo.blocks_per_seg)
+    valid = np.unpackbits(work.image.sit.valid_map(np.array([segno]))[0])[at]
+    named = named_by_summaries(work.image, [blkaddr])
+    return not valid and (int(named[0][0]), int(named[1][0])) != (nid, ofs)
 
 
 def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:

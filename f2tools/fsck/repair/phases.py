@@ -70,7 +70,7 @@ _serve(plans.JudgeFooter, find=find.stray_node, give_up=give_up.clear_nat)
 _serve(plans.FindChild, find=find.find_child, give_up=give_up.clear_pointer)
 _serve(plans.FindTarget, find=find.find_node, give_up=give_up.missing_inode)
 _serve(plans.CountNodes, Phase.TABLES, find=find.lost_nodes)
-_serve(plans.JudgeLeaked, Phase.TABLES, find=find.reserved_places)
+_serve(plans.JudgeLeaked, Phase.TABLES, find=find.blocks_of_places)
 
 _serve(plans.SetFooter, correct=find.footer)
 _serve(plans.SetField, correct=correct.set_inode_field)

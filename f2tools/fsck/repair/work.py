@@ -80,7 +80,7 @@ class Work:
         self.guesses = Guesses() if guesses is None else guesses
         self.made: set[int] = set()  # inodes, in this round
         self.placed: set[int] = set()  # nodes that nothing led to, and that have their place again
-        self.reserved_looked_at = False
+        self.places_looked_at = False
         self._made: dict[tuple[int, int], int] = {}
         self._spare: dict[bool, tuple[int, int] | None] = {False: None, True: None}
 
