@@ -31,9 +31,12 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
-def command_line(command: str, *paths: str) -> str:
-    """A command to paste into a shell: our own words as they are, and behind them paths that the user has given."""
-    return " ".join((command, *map(pasted, paths)))
+def command_line(command: str, *paths: str, devices: Sequence[str] = ()) -> str:
+    """A command to paste into a shell: our own words as they are, and behind them paths that the user has given.
+
+    `devices`: the further ones of a volume on several, which every command has to be told of.
+    """
+    return " ".join((command, *map(pasted, paths), *(f"--device {pasted(device)}" for device in devices)))
 
 
 def pasted(path: str) -> str:

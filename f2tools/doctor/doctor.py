@@ -68,7 +68,7 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
         opened.close()
     found.healthy = report.sound
     found.health = _health(report)
-    found.steps = _steps(found, waiting, next(filter(None, map(only_read, (image, *devices))), None))
+    found.steps = _steps(found, devices, waiting, next(filter(None, map(only_read, (image, *devices))), None))
     if report.counts["H001"]:
         copies = f"{command_line(COPY_FAILING, found.image)} COPY COPY.map"
         found.steps = [
@@ -125,11 +125,17 @@ def _health(report: CheckReport) -> list[str]:
     return lines
 
 
-def _steps(found: Diagnosis, waiting: int, refused: OnlyRead | None) -> list[tuple[str, str]]:
+def _steps(
+    found: Diagnosis, devices: Sequence[str], waiting: int, refused: OnlyRead | None
+) -> list[tuple[str, str]]:
     image = found.image
+
+    def command(words: str, *paths: str) -> str:
+        return command_line(words, *paths, devices=devices)
+
     undo = f"{os.path.basename(image.rstrip('/'))}.undo"
     if not found.healthy:
-        salvage = (command_line("f2tools fsck --salvage DIR", image), "copies out what can be read")
+        salvage = (command("f2tools fsck --salvage DIR", image), "copies out what can be read")
         if refused is not None:
             copy = [(refused.command, "makes a raw copy, which can be repaired")] if refused.command else []
             return [
@@ -139,14 +145,14 @@ def _steps(found: Diagnosis, waiting: int, refused: OnlyRead | None) -> list[tup
             ]
         return [
             salvage,
-            (command_line("f2tools fsck -y --undo", undo, image), "repairs, and keeps what it overwrites"),
-            (command_line("f2tools undo", undo, image), "takes the repair back"),
+            (command("f2tools fsck -y --undo", undo, image), "repairs, and keeps what it overwrites"),
+            (command("f2tools undo", undo, image), "takes the repair back"),
         ]
     steps: list[tuple[str, str]] = []
     if waiting:
-        steps.append((command_line("f2tools recover", image), "shows what the next mount brings back"))
-    steps.append((f"{command_line('f2tools dump extract', image)} -o DIR", "copies all files out"))
-    steps.append((command_line("f2tools undelete", image), "lists what was deleted and can come back"))
+        steps.append((command("f2tools recover", image), "shows what the next mount brings back"))
+    steps.append((f"{command('f2tools dump extract', image)} -o DIR", "copies all files out"))
+    steps.append((command("f2tools undelete", image), "lists what was deleted and can come back"))
     return steps
 
 

@@ -524,7 +524,8 @@ def _say_what_next(path: str, other: str) -> None:
 
 
 def _command(words: str, *paths: str) -> str:
-    return f"`{command_line(f'f2tools {words}', *paths)}`"
+    devices = click.get_current_context().params["devices"] if paths else ()
+    return f"`{command_line(f'f2tools {words}', *paths, devices=devices)}`"
 
 
 def _preparation(rescue: bool, layout: Layout | None) -> Preparation:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,16 @@ from f2tools.device.base import Wrapper
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.media.block import Zone
 from f2tools.errors import DeviceError, Unsupported
+from f2tools.f2fs.layout.constants import F2FS_SUPER_OFFSET
+from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.fsck.check import CheckReport, check
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.repair.rounds import Repairer, StaysOpen
+from tests.dump.craft import f2
 from tests.fsck.craft import Patient, bad, codes, examine, said
+from tests.fsck.trees import tree_of
 from tests.images import reference
 
 
@@ -191,3 +197,26 @@ def test_a_check_of_a_cut_off_image_names_the_files_whose_data_is_missing(share:
         finding = found[inode.ino]
         assert finding.path == path or inode.i_links > 1
         assert str(finding.found).startswith(f"bytes {some[0] * p.size} to ")
+
+
+def test_the_first_superblock_loses_its_table_of_devices_and_what_is_advised_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command took the volume for one on one device, and said to leave the other out."""
+    image = reference("multi-device").copy(tmp_path)
+    good = tree_of(image.path, *image.extra)
+    with image.path.open("r+b") as file:
+        file.seek(F2FS_SUPER_OFFSET + SuperBlock.offset_of("devs"))
+        file.write(bytes(SuperBlock.size - SuperBlock.offset_of("devs")))
+    assert "this volume is on 2 devices" in f2("fsck", image.path).err
+    report = f2("fsck", image.path, *(word for path in image.extra for word in ("--device", path)))
+    assert report.code == 4
+    salvage, repair, undo = re.findall(r"`f2tools ([^`]+)`", report.text)
+    before = [path.read_bytes() for path in image.devices]
+    assert f2(*shlex.split(salvage.replace("DIR", str(tmp_path / "out")))).code == 4
+    monkeypatch.chdir(tmp_path)
+    assert f2(*shlex.split(repair)).code == 1
+    assert not bad(examine(image.path, *image.extra))
+    assert tree_of(image.path, *image.extra) == good
+    assert f2(*shlex.split(undo)).code == 0
+    assert [path.read_bytes() for path in image.devices] == before
