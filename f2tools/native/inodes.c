@@ -144,10 +144,12 @@ static int shape_is_right(const struct volume *vol, const struct inode *inode, c
 /* Whether the flag of inline attributes may have been lost: they, or a hole of their size before nodes, are there. */
 static int attributes_may_be_lost(const struct volume *vol, const struct inode *inode, const uint8_t *block, int nodes)
 {
-    if (vol->feature & FEATURE_FLEXIBLE_INLINE_XATTR || inode->inline_flags & (INLINE_XATTR | INLINE_DENTRY))
+    if (vol->feature & FEATURE_FLEXIBLE_INLINE_XATTR || inode->inline_flags & INLINE_XATTR)
         return 0;
     const uint8_t *room = block + ADDR + 4 * (vol->addrs - XATTR_WORDS);
-    return word_at(room) == XATTR_MAGIC || (nodes && word_at(room - 4) && !any_of(room, XATTR_WORDS));
+    if (word_at(room) == XATTR_MAGIC)
+        return 1;
+    return !(inode->inline_flags & INLINE_DENTRY) && nodes && word_at(room - 4) && !any_of(room, XATTR_WORDS);
 }
 
 /* The content inside an inode ends where its size says. */

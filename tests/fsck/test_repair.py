@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import pytest
 
 from f2tools.device import open_device
 from f2tools.f2fs.layout.constants import F2FS_IMMUTABLE_FL, F2FS_INLINE_XATTR
+from f2tools.f2fs.layout.node import Inode as INODE
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.fsck.findings import Severity
 from f2tools.fsck.problems import CATALOGUE
@@ -24,6 +28,8 @@ from tests.fsck.craft import Patient, bad, examine, said
 from tests.fsck.test_one_field import CASES, CONTENT, Change
 from tests.fsck.trees import tree_of
 from tests.images import DAMAGED, Reference, reference
+
+F2TOOLS = Path(sys.executable).parent / "f2tools"
 
 
 def repair(path: Path, *extra: Path, **settings: Any) -> Outcome:
@@ -290,6 +296,51 @@ def test_an_entry_in_an_inode_that_may_have_no_attributes_inside_is_mended_where
     assert outcome.complete, said(outcome.after)
     assert_silent(p.path)
     assert tree_of(p.path) == good
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", ["plain", "noinline-xattr"])
+@pytest.mark.parametrize("path", ["/links", "/links/sub"])
+def test_a_directory_inside_its_inode_stays_there_whatever_its_counts_and_pointers_say(
+    path: str, name: str, tmp_path: Path
+) -> None:
+    p = Patient(name, tmp_path)
+    p.inode(path, i_blocks=2)
+    p.nid_pointer(path, 0, 7)
+    good = tree_of(reference(name).path)
+    p.close()
+    assert repair(p.path).complete
+    assert_silent(p.path)
+    assert tree_of(p.path) == good
+
+
+@pytest.mark.peer
+def test_a_file_with_a_hole_where_others_keep_attributes_is_sound(tmp_path: Path) -> None:
+    """Its inode keeps no room for them, and says so; `-p` set the flag, by which all behind moved by 50 blocks."""
+    image = reference("noinline-xattr").copy(tmp_path).path
+    with writable(image) as volume:
+        ino = volume.path("/small/f10-3688").inode.ino
+        for number in [*range(860, 873), *range(930, 1000)]:
+            volume.write(ino, number * 4096, bytes([number % 251 + 1]) * 4096)
+        assert not volume.live(ino).i_inline & F2FS_INLINE_XATTR
+    assert_silent(image)
+
+
+@pytest.mark.parametrize("core", ["on", "off"])
+def test_attributes_of_which_a_directory_says_nothing_are_found(core: str, tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with writable(image) as volume:
+        ino = volume.mkdir(3, b"d", 0o755)
+        volume.setxattr(ino, "user.a", b"x")
+    with Volume(open_device(image)) as volume:
+        inode = volume.inode(ino).inode
+        at = inode.blkaddr * volume.geo.block_size + INODE.offset_of("i_inline")
+    with image.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes([inode.i_inline & ~F2FS_INLINE_XATTR]))
+    run = subprocess.run([F2TOOLS, "fsck", image], env={**os.environ, "F2TOOLS_CORE": core}, capture_output=True)
+    assert run.returncode == 4
+    assert b"I010" in run.stdout
 
 
 @pytest.mark.peer

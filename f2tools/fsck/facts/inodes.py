@@ -1,6 +1,7 @@
 """Inodes in batches: their fixed fields as columns, read rightly even where a field that shifts the others is wrong.
 
-Nothing here reads: what comes in are blocks, what comes out follows from them and from the geometry.
+What comes in are blocks, what comes out follows from them and from the geometry.  Nothing else is read, but for the
+nodes of a file of which it is in doubt whether its inode keeps room for attributes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from f2tools.f2fs.layout.file_type import S_IFMT, S_IFMTS
 from f2tools.f2fs.layout.hashes import dentry_hashes_padded
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.node_tree import branches
 from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
+from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.fsck.facts.arrays import bytes_before
 from f2tools.fsck.facts.columns import Columns
@@ -44,6 +47,7 @@ from f2tools.lazy import dataclass
 from f2tools.native import core
 
 EXTRA_SIZES = (4, 8, 12, 24, 36)  # where the extra attributes of released kernels and tools end
+MIN_INLINE_DENTRIES = 40  # bytes; a directory inside its inode has more
 HEAD_BYTES = INODE_ADDR_OFFSET + InodeExtra.size + 4
 SPECIAL = (stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
 _KNOWN, _SPECIAL = (np.isin(np.arange(16) << 12, kinds) for kinds in (S_IFMTS, SPECIAL))  # by i_mode >> 12
@@ -198,7 +202,7 @@ def batch_of(
         usual = extra[has_extra & ~odd]
         extra[odd] = int(np.bincount(usual).argmax()) if usual.size else InodeExtra.size
     inline = (head["i_inline"] & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY)) != 0
-    lost_xattr = _lost_inline_xattr(geo, head, blocks, extra)
+    lost_xattr = _lost_inline_xattr(image, head, blocks, extra)
     inline |= lost_xattr
     xattr = np.where(inline, DEFAULT_INLINE_XATTR_ADDRS, 0).astype(np.int64)
     if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
@@ -266,13 +270,15 @@ def _flexible_words(
 
 
 def _lost_inline_xattr(
-    geo: Geometry, head: NDArray[np.void], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
+    image: Image, head: NDArray[np.void], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
 ) -> NDArray[Any]:
     """Inodes that have inline attributes, or a hole of just that size before their nodes, but not the flag.
 
     Without the flag the addresses in nodes would stand for other blocks of the file, and attributes behind the end
-    of a file inside its inode for bytes of it.
+    of a file inside its inode for bytes of it.  Any file may have such a hole: it counts where the last block would
+    lie behind the end of the file, and with the flag does not.
     """
+    geo = image.geo
     without = head["i_inline"] & F2FS_INLINE_XATTR == 0
     rows = np.flatnonzero(without)
     if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR or not rows.size:
@@ -284,12 +290,36 @@ def _lost_inline_xattr(
     hole = (words[:, 0] != 0) & words[:, -5:].any(axis=1)
     hole[hole] = ~room[hole].any(axis=1)
     hole &= head["i_inline"][rows] & F2FS_INLINE_DENTRY == 0  # entries inside leave the room free, flag or not
+    for i in np.flatnonzero(hole).tolist():
+        row = int(rows[i])
+        most = -(-int(head["i_size"][row]) // geo.block_size)
+        last = _last_in_nodes(image, words[i, -5:].tolist(), geo.addrs_per_inode - int(extra[row]) // 4)
+        hole[i] = most <= last < most + DEFAULT_INLINE_XATTR_ADDRS
     content = head["i_inline"][rows] & F2FS_INLINE_DATA != 0
     before_room = geo.addrs_per_inode - DEFAULT_INLINE_XATTR_ADDRS - DEF_INLINE_RESERVED_SIZE - extra[rows] // 4
     content &= head["i_size"][rows] > (4 * before_room).astype(np.uint64)
     content &= blocks.view("<u4")[rows, INODE_ADDR_OFFSET // 4 + extra[rows] // 4] == 0  # else an address
     without[rows] = ((room[:, 0] == F2FS_XATTR_MAGIC) & ~content) | hole
     return without
+
+
+def _last_in_nodes(image: Image, nids: list[int], first: int) -> int:
+    """The last file block that nodes map, of which the first stands for `first`; -1 where they map none."""
+    per = image.geo.addrs_per_block
+    for nid, branch in reversed(list(zip(nids, branches(per), strict=True))):
+        level, at = branch.level, first + per * branch.first
+        found = -1
+        while nid:
+            blkaddr = int(image.nat.lookup([nid])["block_addr"][0]) if nid < image.geo.max_nid else 0
+            words = image.block(blkaddr)[: 4 * per].view("<u4") if image.geo.in_main(blkaddr) else np.zeros(0, "<u4")
+            used = np.flatnonzero(words)
+            if not used.size:
+                break
+            at += int(used[-1]) * per**level
+            found, nid, level = (-1, int(words[used[-1]]), level - 1) if level else (at, 0, 0)
+        if found >= 0:
+            return found
+    return -1
 
 
 def fill(table: Columns, batch: InodeBatch, nodes: NDArray[np.int64]) -> None:
@@ -339,7 +369,17 @@ def _wrongly_inline(batch: InodeBatch) -> NDArray[np.intp]:
         first = words[rows, (INODE_ADDR_OFFSET + batch.extra[rows]) // 4].astype(np.int64)
         at = INODE_ADDR_OFFSET // 4 + geo.addrs_per_inode
         rows = rows[geo.in_main(first) | words[rows, at : at + 5].any(axis=1)]
-    return rows
+    return np.array([row for row in rows.tolist() if not (dentries[row] and _begins_with_itself(batch, row))], np.intp)
+
+
+def _begins_with_itself(batch: InodeBatch, row: int) -> bool:
+    """Whether the first entry inside a directory is `.`, and leads to it: whatever else is wrong, entries are there."""
+    at = int(batch.inline_at[row])
+    size = int(batch.inline_size[row])
+    if size <= MIN_INLINE_DENTRIES or at + size > batch.geo.block_size:
+        return False
+    entry = next(iter(DentryArea(batch.blocks[row, at : at + size].copy()).entries()), None)
+    return entry is not None and entry.name == b"." and entry.ino == int(batch.nid[row])
 
 
 def casefolded(geo: Geometry, table: Columns) -> NDArray[np.bool_]:

@@ -36,7 +36,16 @@ from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.dentries import Dentries
 from f2tools.fsck.facts.image import Image
-from f2tools.fsck.facts.inodes import ROW, InodeBatch, NameHashes, batch_of, casefolded, fill, maps_blocks
+from f2tools.fsck.facts.inodes import (
+    MIN_INLINE_DENTRIES,
+    ROW,
+    InodeBatch,
+    NameHashes,
+    batch_of,
+    casefolded,
+    fill,
+    maps_blocks,
+)
 from f2tools.fsck.facts.nodes import (
     DIRECT,
     DOUBLE,
@@ -275,7 +284,7 @@ class Scan(NodeTable):
         for size in distinct(batch.inline_size[inline]).tolist():
             for at in distinct(batch.inline_at[inline]).tolist():
                 some = inline[(batch.inline_size[inline] == size) & (batch.inline_at[inline] == at)]
-                if some.size and size > 40 and at + size <= self.geo.block_size:
+                if some.size and size > MIN_INLINE_DENTRIES and at + size <= self.geo.block_size:
                     areas = batch.blocks[some, at : at + size]
                     self.dentries.add(areas, batch.rows[some], batch.blkaddr[some], -1, at, folded[some])
 
