@@ -332,6 +332,13 @@ def test_what_a_url_holds_of_credentials_is_not_shown(base: str) -> None:
     assert json.loads(done.out)["files"] == [f"{base}/card.img?..."]
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_url_may_hold_another_one(scheme: str, base: str, directory: Path) -> None:
+    done = f2("dump", "info", f"{base}/card.img?to={scheme}://host/x", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["uuid"] == info(directory / "card.img")["uuid"]
+
+
 def test_a_partition_of_a_remote_disk_is_found(base: str, directory: Path) -> None:
     with open_device(f"{base}/card.img@+4096") as part, open_image(directory / "card.img") as here:
         assert part.pread(0, 512) == here.pread(4096, 512)

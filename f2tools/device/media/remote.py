@@ -130,7 +130,7 @@ def open_remote(url: str) -> RemoteDevice:
 
 def _patience(url: str) -> dict[str, Any]:
     """How long a web server is waited for, as fsspec takes it, in a chain too."""
-    schemes = [scheme for scheme in ("http", "https") if f"{scheme}://" in url]
+    schemes = _web_schemes(url)
     if not schemes:
         return {}
     try:
@@ -140,6 +140,11 @@ def _patience(url: str) -> dict[str, Any]:
     whole = WHOLE_SECONDS if "cache::" in url else REQUEST_SECONDS
     timeout = ClientTimeout(total=whole, sock_connect=SILENT_SECONDS, sock_read=SILENT_SECONDS)
     return {scheme: {"client_kwargs": {"timeout": timeout}} for scheme in schemes}
+
+
+def _web_schemes(url: str) -> set[str]:
+    """Those of http and https that a chain goes through; a path or a query may hold URLs too."""
+    return {part.partition("://")[0] for part in url.split("::")} & {"http", "https"}
 
 
 def _state_of(fsspec: Any, url: str) -> str:
