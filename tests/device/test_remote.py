@@ -133,7 +133,7 @@ def test_an_image_in_s3_is_read_with_the_key_of_the_environment(
 def test_an_image_and_a_trace_are_read_over_sftp_with_the_key_of_the_user(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("SSH_AUTH_SOCK")
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     with sftp(tmp_path) as (address, home):
         base = f"{address}{directory}"
         monkeypatch.setenv("HOME", str(home))
