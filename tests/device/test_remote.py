@@ -8,10 +8,11 @@ import shutil
 import socket
 import sys
 import zipfile
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from f2tools.device import open_device
 from f2tools.device.media import remote
 from f2tools.device.media.image import open_image
 from f2tools.device.media.remote import RemoteDevice, open_remote, without_credentials
-from f2tools.errors import DeviceError
+from f2tools.errors import DeviceError, F2fsError
 from f2tools.trace import analyze as trace_analysis
 from f2tools.trace import pieces
 from tests.device.servers import KEY, SECRET, requests, s3, sftp, web
@@ -299,6 +300,92 @@ def test_a_server_that_says_nothing_more_is_not_waited_for(answer: str, monkeypa
         assert len(asked) <= 2, "it is asked for the size in two ways, and each once"
         for connection in asked:
             connection.close()
+
+
+SERVED = np.random.default_rng(1).bytes(12 * MIB)
+
+
+@contextmanager
+def own_web(send: Callable[[Callable[[bytes], object], bytes], None]) -> Iterator[str]:
+    """A web server of which `send` answers to what asks for a part of SERVED; the URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(SERVED)))
+            self.send_header("Accept-Ranges", "bytes")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+            self.send_response(206)
+            self.send_header("Content-Length", str(last + 1 - first))
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(SERVED)}")
+            self.end_headers()
+            with suppress(OSError):  # who asked has gone
+                send(self.wfile.write, SERVED[first : last + 1])
+
+        def log_message(self, format: str, *args: object) -> None:
+            return None
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads, server.block_on_close = True, False
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/card.img"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize("length", [4096, 9 * MIB])
+def test_one_request_without_an_answer_is_tried_again(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "SILENT_SECONDS", 1)
+    asked, end = list[int](), Event()
+
+    def send(out: Callable[[bytes], object], part: bytes) -> None:
+        asked.append(len(part))
+        if len(asked) == 2:
+            end.wait()
+        out(part)
+
+    with own_web(send) as url, open_remote(url) as there:
+        assert there.pread(MIB, 10) == SERVED[MIB : MIB + 10]
+        assert there.pread(2 * MIB, length) == SERVED[2 * MIB : 2 * MIB + length]
+        end.set()
+
+
+def test_a_server_that_falls_silent_is_asked_once_more_and_then_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "SILENT_SECONDS", 1)
+    asked, end = list[int](), Event()
+
+    def send(out: Callable[[bytes], object], part: bytes) -> None:
+        asked.append(len(part))
+        if len(asked) > 1:
+            end.wait()
+        out(part)
+
+    with own_web(send) as url, open_remote(url) as there:
+        there.pread(MIB, 10)
+        for number, said in enumerate(["no answer in time", "no answer in time", "has gone away"]):
+            with pytest.raises(F2fsError, match=said):
+                there.pread((2 + number) * MIB, 10)
+        end.set()
+    assert len(asked) == 1 + 2 + 1 + 1
+
+
+@pytest.mark.parametrize(("url", "times"), [("sftp://host/x", remote.TRIES), ("https://host/x", 1)])
+def test_only_of_a_web_server_a_timeout_is_final(url: str, times: int) -> None:
+    tried = list[int]()
+
+    def do() -> None:
+        tried.append(1)
+        raise TimeoutError
+
+    with pytest.raises(DeviceError, match="no answer in time"):
+        remote._tried(url, do)
+    assert len(tried) == times
 
 
 def test_a_connection_that_breaks_is_tried_again(base: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,10 +269,9 @@ class RemoteDevice(Device):
             self.bytes_read += len(data)
         return found
 
-    @property
-    def _tries(self) -> int:
+    def _tried(self, do: Callable[[], T]) -> T:
         """Who reads on where nothing is answered any more waits for nothing."""
-        return 1 if self._failed else TRIES
+        return _tried(self.url, do, 1 if self._failed else TRIES, silences=1 if self.requests else 0)
 
     def _one(self, start: int, end: int) -> bytes:
         def read() -> bytes:
@@ -282,7 +281,7 @@ class RemoteDevice(Device):
                 data += more
             return bytes(data)
 
-        data = _tried(self.url, read, self._tries)
+        data = self._tried(read)
         # a file refuses a server that sends all where a part is asked for; requests at a time would take it
         self._ranges_work = bool(getattr(self._system, "async_impl", False)) and start > 0
         return data
@@ -290,7 +289,7 @@ class RemoteDevice(Device):
     def _at_once(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
         starts, ends = map(list, zip(*spans, strict=True))
         paths = [self._path] * len(spans)
-        return _tried(self.url, lambda: self._system.cat_ranges(paths, starts, ends, on_error="raise"), self._tries)
+        return self._tried(lambda: self._system.cat_ranges(paths, starts, ends, on_error="raise"))
 
     def pwrite(self, offset: int, data: Data) -> None:
         raise DeviceError(f"{self.name}: opened read-only")
@@ -337,21 +336,27 @@ class DeviceFile(io.RawIOBase):
         super().close()
 
 
-def _tried(url: str, do: Callable[[], T], tries: int = TRIES) -> T:
-    """What `do` returns, after several tries if need be; DeviceError where all fail, or one was waited for in vain."""
+def _tried(url: str, do: Callable[[], T], tries: int = TRIES, silences: int = 0) -> T:
+    """What `do` returns, after several tries if need be; DeviceError where all fail.
+
+    A web server that says nothing is asked again `silences` times, one that takes too long in all never.
+    """
     name = without_credentials(url)
+    web = bool(_web_schemes(url))
     for left in range(tries - 1, -1, -1):
         try:
             return do()
         except FileNotFoundError as error:
-            if _is_absent(error) or not left or isinstance(error.__cause__, TimeoutError):
+            if _is_absent(error) or not left or (web and isinstance(error.__cause__, TimeoutError)):
                 text = "there is no such file" if _is_absent(error) else f"can't be read: {_said(error.__cause__)}"
                 raise DeviceError(f"{name}: {text}") from error
             _pause(left)
         except (PermissionError, ImportError, ValueError, NotImplementedError, KeyError, TypeError) as error:
             raise _refusal(name, error) from error
         except _passing_errors() as error:
-            if not left or isinstance(error, TimeoutError) or getattr(error, "status", 500) in (401, 403, 405, 416):
+            if web and isinstance(error, TimeoutError):
+                silences = silences - 1 if _is_silence(error) else -1
+            if not left or silences < 0 or getattr(error, "status", 500) in (401, 403, 405, 416):
                 raise _refusal(name, error) from error
             _pause(left)
     raise AssertionError("unreachable")
@@ -359,6 +364,13 @@ def _tried(url: str, do: Callable[[], T], tries: int = TRIES) -> T:
 
 def _pause(left: int) -> None:
     time.sleep(PAUSE_SECONDS * 2 ** (TRIES - 1 - left))
+
+
+def _is_silence(error: TimeoutError) -> bool:
+    """Whether a web server said nothing for a while, as where a connection is dead."""
+    from aiohttp import ServerTimeoutError
+
+    return isinstance(error.__cause__ or error, ServerTimeoutError)  # fsspec wraps it
 
 
 def _is_absent(error: FileNotFoundError) -> bool:
