@@ -7,12 +7,13 @@ import os
 import shutil
 import socket
 import sys
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 import numpy as np
 import pytest
@@ -373,6 +374,47 @@ def test_a_server_that_falls_silent_is_asked_once_more_and_then_gone(monkeypatch
                 there.pread((2 + number) * MIB, 10)
         end.set()
     assert len(asked) == 1 + 2 + 1 + 1
+
+
+@pytest.mark.parametrize("length", [3 * MIB, 9 * MIB])
+def test_what_is_asked_for_at_once_has_its_time_on_a_slow_line(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "REQUEST_SECONDS", 1)
+    monkeypatch.setattr(remote, "SLOWEST", MIB)
+    line = Lock()
+
+    def send(out: Callable[[bytes], object], part: bytes) -> None:
+        for at in range(0, len(part), MIB // 4):
+            with line:  # 2 MiB a second for all
+                time.sleep(0.125)
+            out(part[at : at + MIB // 4])
+
+    with own_web(send) as url, open_remote(url) as there:
+        there.pread(MIB, 10)
+        assert there.pread(2 * MIB, length) == SERVED[2 * MIB : 2 * MIB + length]
+
+
+@pytest.mark.parametrize("length", [4096, 9 * MIB])
+def test_a_server_that_dribbles_is_not_waited_for(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "REQUEST_SECONDS", 1)
+    monkeypatch.setattr(remote, "SLOWEST", 6 * MIB)
+    asked = list[int]()
+
+    def send(out: Callable[[bytes], object], part: bytes) -> None:
+        asked.append(len(part))
+        if len(asked) == 1:
+            out(part)
+            return
+        for at in range(len(part)):
+            out(part[at : at + 1])
+            time.sleep(0.1)
+
+    with own_web(send) as url, open_remote(url) as there:
+        there.pread(MIB, 10)
+        begun = time.monotonic()
+        with pytest.raises(DeviceError, match="no answer in time"):
+            there.pread(2 * MIB, length)
+        assert 0.9 < time.monotonic() - begun < 4
+    assert len(asked) <= 1 + 3, "each once"
 
 
 @pytest.mark.parametrize(("url", "times"), [("sftp://host/x", remote.TRIES), ("https://host/x", 1)])

@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,7 +44,8 @@ TRIES = 4
 GIVEN_UP = 3  # requests in a row that fail, each after its tries; then the server has gone away
 PAUSE_SECONDS = 0.25  # before the second try; twice as long before each further one
 MOST_REQUESTS = 16  # at the same time
-REQUEST_SECONDS = 120  # that one may take; none has more than some MiB
+REQUEST_SECONDS = 120  # that one may take, or as long as SLOWEST needs for all that are asked for at once
+SLOWEST = 16 << 10  # bytes a second of a line that is waited for
 WHOLE_SECONDS = 3600  # that one may take where a cache of fsspec takes the whole file
 SILENT_SECONDS = 30  # that a web server may say nothing
 
@@ -134,12 +136,16 @@ def _patience(url: str) -> dict[str, Any]:
     if not schemes:
         return {}
     try:
-        from aiohttp import ClientTimeout
+        timeout = _timeout(WHOLE_SECONDS if "cache::" in url else REQUEST_SECONDS)
     except ImportError:  # which fsspec will say
         return {}
-    whole = WHOLE_SECONDS if "cache::" in url else REQUEST_SECONDS
-    timeout = ClientTimeout(total=whole, sock_connect=SILENT_SECONDS, sock_read=SILENT_SECONDS)
     return {scheme: {"client_kwargs": {"timeout": timeout}} for scheme in schemes}
+
+
+def _timeout(total: float) -> Any:
+    from aiohttp import ClientTimeout
+
+    return ClientTimeout(total=total, sock_connect=SILENT_SECONDS, sock_read=SILENT_SECONDS)
 
 
 def _web_schemes(url: str) -> set[str]:
@@ -274,6 +280,9 @@ class RemoteDevice(Device):
         return _tried(self.url, do, 1 if self._failed else TRIES, silences=1 if self.requests else 0)
 
     def _one(self, start: int, end: int) -> bytes:
+        if patience := self._patience(end - start):
+            self._file.kwargs.update(patience)
+
         def read() -> bytes:
             self._file.seek(start)
             data = self._file.read(end - start)
@@ -289,7 +298,16 @@ class RemoteDevice(Device):
     def _at_once(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
         starts, ends = map(list, zip(*spans, strict=True))
         paths = [self._path] * len(spans)
-        return self._tried(lambda: self._system.cat_ranges(paths, starts, ends, on_error="raise"))
+        patience = self._patience(sum(ends) - sum(starts))
+        # not the system's cat_ranges(), which would keep `timeout` for itself
+        ask = partial(self._system._cat_ranges, paths, starts, ends, on_error="raise", **patience)
+        return self._tried(lambda: needed().asyn.sync(self._system.loop, ask))
+
+    def _patience(self, size: int) -> dict[str, Any]:
+        """What a web server's system is told where this many bytes are asked for at once."""
+        if type(self._system).__module__ != "fsspec.implementations.http":
+            return {}
+        return {"timeout": _timeout(max(REQUEST_SECONDS, size / SLOWEST))}
 
     def pwrite(self, offset: int, data: Data) -> None:
         raise DeviceError(f"{self.name}: opened read-only")
