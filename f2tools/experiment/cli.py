@@ -24,7 +24,7 @@ from f2tools.text import printable
 if TYPE_CHECKING:
     from f2tools.experiment.model import Experiment, ExperimentReport, Setting
 
-
+MOST_SEED = (1 << 63) - 1  # kept parts have no larger number
 GOES_ON = "what has ended is kept; the same command goes on from there"
 
 
@@ -53,7 +53,7 @@ OPTIONS = (
                  "mounted file system, or a spare block device, which is overwritten; for the last two be root."),
     click.option("--fs", default=",".join(FILE_SYSTEMS), show_default=True, metavar="NAMES",
                  help="In the guest and on a device: which file systems, separated by commas."),
-    click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
+    click.option("--seed", type=click.IntRange(0, MOST_SEED), default=1, show_default=True, metavar="N",
                  help="Seed of the load's random choices; the same one gives the same numbers on the engine."),
     click.option("--overwrite", is_flag=True, help="Don't ask before DEVICE is overwritten."),
     click.option("-f", "--force", is_flag=True, help="Remove the report of another run from OUT."),

@@ -7,11 +7,13 @@ import os
 import shutil
 import socket
 import sys
+import time
 import zipfile
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Lock, Thread
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from f2tools.device import open_device
 from f2tools.device.media import remote
 from f2tools.device.media.image import open_image
 from f2tools.device.media.remote import RemoteDevice, open_remote, without_credentials
-from f2tools.errors import DeviceError
+from f2tools.errors import DeviceError, F2fsError
 from f2tools.trace import analyze as trace_analysis
 from f2tools.trace import pieces
 from tests.device.servers import KEY, SECRET, requests, s3, sftp, web
@@ -133,7 +135,7 @@ def test_an_image_in_s3_is_read_with_the_key_of_the_environment(
 def test_an_image_and_a_trace_are_read_over_sftp_with_the_key_of_the_user(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("SSH_AUTH_SOCK")
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     with sftp(tmp_path) as (address, home):
         base = f"{address}{directory}"
         monkeypatch.setenv("HOME", str(home))
@@ -301,6 +303,133 @@ def test_a_server_that_says_nothing_more_is_not_waited_for(answer: str, monkeypa
             connection.close()
 
 
+SERVED = np.random.default_rng(1).bytes(12 * MIB)
+
+
+@contextmanager
+def own_web(send: Callable[[Callable[[bytes], object], bytes], None]) -> Iterator[str]:
+    """A web server of which `send` answers to what asks for a part of SERVED; the URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(SERVED)))
+            self.send_header("Accept-Ranges", "bytes")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+            self.send_response(206)
+            self.send_header("Content-Length", str(last + 1 - first))
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(SERVED)}")
+            self.end_headers()
+            with suppress(OSError):  # who asked has gone
+                send(self.wfile.write, SERVED[first : last + 1])
+
+        def log_message(self, format: str, *args: object) -> None:
+            return None
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads, server.block_on_close = True, False
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/card.img"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize("length", [4096, 9 * MIB])
+def test_one_request_without_an_answer_is_tried_again(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "SILENT_SECONDS", 1)
+    asked, end = list[int](), Event()
+
+    def send(out: Callable[[bytes], object], part: bytes) -> None:
+        asked.append(len(part))
+        if len(asked) == 2:
+            end.wait()
+        out(part)
+
+    with own_web(send) as url, open_remote(url) as there:
+        assert there.pread(MIB, 10) == SERVED[MIB : MIB + 10]
+        assert there.pread(2 * MIB, length) == SERVED[2 * MIB : 2 * MIB + length]
+        end.set()
+
+
+def test_a_server_that_falls_silent_is_asked_once_more_and_then_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "SILENT_SECONDS", 1)
+    asked, end = list[int](), Event()
+
+    def send(out: Callable[[bytes], object], part: bytes) -> None:
+        asked.append(len(part))
+        if len(asked) > 1:
+            end.wait()
+        out(part)
+
+    with own_web(send) as url, open_remote(url) as there:
+        there.pread(MIB, 10)
+        for number, said in enumerate(["no answer in time", "no answer in time", "has gone away"]):
+            with pytest.raises(F2fsError, match=said):
+                there.pread((2 + number) * MIB, 10)
+        end.set()
+    assert len(asked) == 1 + 2 + 1 + 1
+
+
+@pytest.mark.parametrize("length", [3 * MIB, 9 * MIB])
+def test_what_is_asked_for_at_once_has_its_time_on_a_slow_line(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "REQUEST_SECONDS", 1)
+    monkeypatch.setattr(remote, "SLOWEST", MIB)
+    line = Lock()
+
+    def send(out: Callable[[bytes], object], part: bytes) -> None:
+        for at in range(0, len(part), MIB // 4):
+            with line:  # 2 MiB a second for all
+                time.sleep(0.125)
+            out(part[at : at + MIB // 4])
+
+    with own_web(send) as url, open_remote(url) as there:
+        there.pread(MIB, 10)
+        assert there.pread(2 * MIB, length) == SERVED[2 * MIB : 2 * MIB + length]
+
+
+@pytest.mark.parametrize("length", [4096, 9 * MIB])
+def test_a_server_that_dribbles_is_not_waited_for(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "REQUEST_SECONDS", 1)
+    monkeypatch.setattr(remote, "SLOWEST", 6 * MIB)
+    asked = list[int]()
+
+    def send(out: Callable[[bytes], object], part: bytes) -> None:
+        asked.append(len(part))
+        if len(asked) == 1:
+            out(part)
+            return
+        for at in range(len(part)):
+            out(part[at : at + 1])
+            time.sleep(0.1)
+
+    with own_web(send) as url, open_remote(url) as there:
+        there.pread(MIB, 10)
+        begun = time.monotonic()
+        with pytest.raises(DeviceError, match="no answer in time"):
+            there.pread(2 * MIB, length)
+        assert 0.9 < time.monotonic() - begun < 4
+    assert len(asked) <= 1 + 3, "each once"
+
+
+@pytest.mark.parametrize(("url", "times"), [("sftp://host/x", remote.TRIES), ("https://host/x", 1)])
+def test_only_of_a_web_server_a_timeout_is_final(url: str, times: int) -> None:
+    tried = list[int]()
+
+    def do() -> None:
+        tried.append(1)
+        raise TimeoutError
+
+    with pytest.raises(DeviceError, match="no answer in time"):
+        remote._tried(url, do)
+    assert len(tried) == times
+
+
 def test_a_connection_that_breaks_is_tried_again(base: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_remote(f"{base}/card.img") as there, open_image(directory / "card.img") as here:
         real, broken = there._file.read, [2]
@@ -330,6 +459,13 @@ def test_what_a_url_holds_of_credentials_is_not_shown(base: str) -> None:
     host = base.removeprefix("http://")
     done = f2("dump", "info", f"http://me:word@{host}/card.img?token=abc", "--json")
     assert json.loads(done.out)["files"] == [f"{base}/card.img?..."]
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_url_may_hold_another_one(scheme: str, base: str, directory: Path) -> None:
+    done = f2("dump", "info", f"{base}/card.img?to={scheme}://host/x", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["uuid"] == info(directory / "card.img")["uuid"]
 
 
 def test_a_partition_of_a_remote_disk_is_found(base: str, directory: Path) -> None:

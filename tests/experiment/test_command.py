@@ -299,6 +299,19 @@ def test_a_part_whose_file_is_damaged_is_run_again_and_that_is_said(
     assert json.loads(path.read_text())["numbers"] == before
 
 
+def test_numbers_under_whole_numbers_are_read_again(tmp_path: Path) -> None:
+    found = {"asked": {}, "numbers": {2: 1, 10: 1}, "seconds": 1.0, "cpu_seconds": 1.0}
+    kept.write(tmp_path / "part.json", found)
+    assert kept.read(tmp_path / "part.json")["numbers"] == {"2": 1, "10": 1}
+
+
+def test_a_part_of_the_largest_seed_is_kept_and_a_larger_one_is_refused(tmp_path: Path) -> None:
+    run = ("experiment", "fileserver", "--scale", "1/1024", "--jobs", "1", "-o", tmp_path / "out", "--seed")
+    assert f2(*run, kept.MOST).code == 0
+    assert "1 of 1 parts are there" in f2(*run, kept.MOST).err
+    assert f2(*run, kept.MOST + 1).code == 2
+
+
 def test_forged_numbers_with_a_right_checksum_end_in_an_error_that_names_the_file(
     small_report: Path, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,7 +44,8 @@ TRIES = 4
 GIVEN_UP = 3  # requests in a row that fail, each after its tries; then the server has gone away
 PAUSE_SECONDS = 0.25  # before the second try; twice as long before each further one
 MOST_REQUESTS = 16  # at the same time
-REQUEST_SECONDS = 120  # that one may take; none has more than some MiB
+REQUEST_SECONDS = 120  # that one may take, or as long as SLOWEST needs for all that are asked for at once
+SLOWEST = 16 << 10  # bytes a second of a line that is waited for
 WHOLE_SECONDS = 3600  # that one may take where a cache of fsspec takes the whole file
 SILENT_SECONDS = 30  # that a web server may say nothing
 
@@ -130,16 +132,25 @@ def open_remote(url: str) -> RemoteDevice:
 
 def _patience(url: str) -> dict[str, Any]:
     """How long a web server is waited for, as fsspec takes it, in a chain too."""
-    schemes = [scheme for scheme in ("http", "https") if f"{scheme}://" in url]
+    schemes = _web_schemes(url)
     if not schemes:
         return {}
     try:
-        from aiohttp import ClientTimeout
+        timeout = _timeout(WHOLE_SECONDS if "cache::" in url else REQUEST_SECONDS)
     except ImportError:  # which fsspec will say
         return {}
-    whole = WHOLE_SECONDS if "cache::" in url else REQUEST_SECONDS
-    timeout = ClientTimeout(total=whole, sock_connect=SILENT_SECONDS, sock_read=SILENT_SECONDS)
     return {scheme: {"client_kwargs": {"timeout": timeout}} for scheme in schemes}
+
+
+def _timeout(total: float) -> Any:
+    from aiohttp import ClientTimeout
+
+    return ClientTimeout(total=total, sock_connect=SILENT_SECONDS, sock_read=SILENT_SECONDS)
+
+
+def _web_schemes(url: str) -> set[str]:
+    """Those of http and https that a chain goes through; a path or a query may hold URLs too."""
+    return {part.partition("://")[0] for part in url.split("::")} & {"http", "https"}
 
 
 def _state_of(fsspec: Any, url: str) -> str:
@@ -264,12 +275,14 @@ class RemoteDevice(Device):
             self.bytes_read += len(data)
         return found
 
-    @property
-    def _tries(self) -> int:
+    def _tried(self, do: Callable[[], T]) -> T:
         """Who reads on where nothing is answered any more waits for nothing."""
-        return 1 if self._failed else TRIES
+        return _tried(self.url, do, 1 if self._failed else TRIES, silences=1 if self.requests else 0)
 
     def _one(self, start: int, end: int) -> bytes:
+        if patience := self._patience(end - start):
+            self._file.kwargs.update(patience)
+
         def read() -> bytes:
             self._file.seek(start)
             data = self._file.read(end - start)
@@ -277,7 +290,7 @@ class RemoteDevice(Device):
                 data += more
             return bytes(data)
 
-        data = _tried(self.url, read, self._tries)
+        data = self._tried(read)
         # a file refuses a server that sends all where a part is asked for; requests at a time would take it
         self._ranges_work = bool(getattr(self._system, "async_impl", False)) and start > 0
         return data
@@ -285,7 +298,16 @@ class RemoteDevice(Device):
     def _at_once(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
         starts, ends = map(list, zip(*spans, strict=True))
         paths = [self._path] * len(spans)
-        return _tried(self.url, lambda: self._system.cat_ranges(paths, starts, ends, on_error="raise"), self._tries)
+        patience = self._patience(sum(ends) - sum(starts))
+        # not the system's cat_ranges(), which would keep `timeout` for itself
+        ask = partial(self._system._cat_ranges, paths, starts, ends, on_error="raise", **patience)
+        return self._tried(lambda: needed().asyn.sync(self._system.loop, ask))
+
+    def _patience(self, size: int) -> dict[str, Any]:
+        """What a web server's system is told where this many bytes are asked for at once."""
+        if type(self._system).__module__ != "fsspec.implementations.http":
+            return {}
+        return {"timeout": _timeout(max(REQUEST_SECONDS, size / SLOWEST))}
 
     def pwrite(self, offset: int, data: Data) -> None:
         raise DeviceError(f"{self.name}: opened read-only")
@@ -332,21 +354,27 @@ class DeviceFile(io.RawIOBase):
         super().close()
 
 
-def _tried(url: str, do: Callable[[], T], tries: int = TRIES) -> T:
-    """What `do` returns, after several tries if need be; DeviceError where all fail, or one was waited for in vain."""
+def _tried(url: str, do: Callable[[], T], tries: int = TRIES, silences: int = 0) -> T:
+    """What `do` returns, after several tries if need be; DeviceError where all fail.
+
+    A web server that says nothing is asked again `silences` times, one that takes too long in all never.
+    """
     name = without_credentials(url)
+    web = bool(_web_schemes(url))
     for left in range(tries - 1, -1, -1):
         try:
             return do()
         except FileNotFoundError as error:
-            if _is_absent(error) or not left or isinstance(error.__cause__, TimeoutError):
+            if _is_absent(error) or not left or (web and isinstance(error.__cause__, TimeoutError)):
                 text = "there is no such file" if _is_absent(error) else f"can't be read: {_said(error.__cause__)}"
                 raise DeviceError(f"{name}: {text}") from error
             _pause(left)
         except (PermissionError, ImportError, ValueError, NotImplementedError, KeyError, TypeError) as error:
             raise _refusal(name, error) from error
         except _passing_errors() as error:
-            if not left or isinstance(error, TimeoutError) or getattr(error, "status", 500) in (401, 403, 405, 416):
+            if web and isinstance(error, TimeoutError):
+                silences = silences - 1 if _is_silence(error) else -1
+            if not left or silences < 0 or getattr(error, "status", 500) in (401, 403, 405, 416):
                 raise _refusal(name, error) from error
             _pause(left)
     raise AssertionError("unreachable")
@@ -354,6 +382,13 @@ def _tried(url: str, do: Callable[[], T], tries: int = TRIES) -> T:
 
 def _pause(left: int) -> None:
     time.sleep(PAUSE_SECONDS * 2 ** (TRIES - 1 - left))
+
+
+def _is_silence(error: TimeoutError) -> bool:
+    """Whether a web server said nothing for a while, as where a connection is dead."""
+    from aiohttp import ServerTimeoutError
+
+    return isinstance(error.__cause__ or error, ServerTimeoutError)  # fsspec wraps it
 
 
 def _is_absent(error: FileNotFoundError) -> bool:
