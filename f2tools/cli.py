@@ -128,14 +128,29 @@ def run() -> None:
 
         register()
     try:
-        sys.exit(main(standalone_mode=False) or 0)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        code = _run_main()
+        sys.stdout.flush()
     except (ReaderGone, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        _drop_output()
+        code = 141
     except Exception as error:
-        sys.exit(say_error(error))
+        code = say_error(error)
+        try:
+            sys.stdout.flush()
+        except OSError:  # said already, or the error itself; what is left would be written once more at the end
+            _drop_output()
+    sys.exit(code)
+
+
+def _run_main() -> int:
+    try:
+        return main(standalone_mode=False) or 0
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run_as_called() -> None:
@@ -149,7 +164,7 @@ def _run_as_called() -> None:
         code = run_as(sys.argv[0])
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(141)
     if code is not None:
         sys.exit(code)

@@ -16,6 +16,7 @@ from tests.kernel.guest import Guest
 
 # Where this is set, each of the thousands of commands that tests start would compile all its modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.pop("PYTHONUNBUFFERED", None)  # a full disk is met at the end where output is buffered, as users have it
 
 # A test that runs `f2tools` through a shell means the one that belongs to this Python.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device.vectors import new_blocks
+from f2tools.f2fs.layout.constants import OFFSET_BIT_SHIFT
 from f2tools.f2fs.layout.footers import footers_of
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.fsck.facts.arrays import distinct
@@ -106,7 +107,16 @@ class NodeTable:
         self.footer_words[rows] = words_of(footers)
         return (footers["nid"] == nid) | (footers["ino"] == nid)
 
-    def _read_footers(self, rows: NDArray[np.int64]) -> None:
+    def _other_nodes(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Nodes that the NAT alone calls inodes: the footer names a place in the file of another one that there is."""
+        footer = self.footer[rows]
+        other = (footer["ino"] != self.nid[rows]) & (footer["flag"] >> OFFSET_BIT_SHIFT != 0)
+        if other.any():
+            owners = self.rows_of(footer["ino"])
+            other &= (owners >= 0) & (self.nat_ino[owners] == footer["ino"])
+        return other
+
+    def read_footers(self, rows: NDArray[np.int64]) -> None:
         """Footers of nodes that were not read yet: their blocks are read again when their kind is known."""
         rows = distinct(rows[~self.read[rows]])
         for some, blocks in self._batches(rows):

@@ -28,9 +28,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.file_type import S_IFMT
 from f2tools.f2fs.layout.footers import footer_in
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.f2fs.layout.node_tree import are_dnodes, branches
-from f2tools.f2fs.layout.xattr import XattrHeader, has_xattrs, xattr_places
 from f2tools.fsck.facts.addresses import direct_addresses, inode_addresses
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.columns import Columns
@@ -46,6 +44,7 @@ from f2tools.fsck.facts.inodes import (
     fill,
     maps_blocks,
 )
+from f2tools.fsck.facts.misled import misled
 from f2tools.fsck.facts.nodes import (
     DIRECT,
     DOUBLE,
@@ -223,15 +222,6 @@ class Scan(NodeTable):
                         yield from check(batch)
                     if quick is not None and batch.sound is not None:
                         break
-
-    def _other_nodes(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Nodes that the NAT alone calls inodes: the footer names a place in the file of another one that there is."""
-        footer = self.footer[rows]
-        other = (footer["ino"] != self.nid[rows]) & (footer["flag"] >> OFFSET_BIT_SHIFT != 0)
-        if other.any():
-            owners = self.rows_of(footer["ino"])
-            other &= (owners >= 0) & (self.nat_ino[owners] == footer["ino"])
-        return other
 
     def _rows_for(self, count: int) -> Columns:
         """The next rows of the table of inodes."""
@@ -445,7 +435,7 @@ class Scan(NodeTable):
         fault[(nid < RESERVED_NIDS) | (nid >= self.geo.max_nid)] = RANGE
         fault[(fault < 0) & (row < 0)] = MISSING
         fault[(fault < 0) & ~self.usable[row]] = MISSING
-        self._read_footers(row[fault < 0])
+        self.read_footers(row[fault < 0])
         inode_row = self.inode_of[parent].astype(np.int64)
         ino = self.nid[self.inodes["node"][inode_row]]
         footer = self.footer[row]
@@ -458,7 +448,8 @@ class Scan(NodeTable):
         fault[good & ~theirs & stray] = MISSING
         places = self._places(parent, slot, inode_row)
         good = np.flatnonzero((fault < 0) & (self.kind[row] == UNKNOWN))
-        fault[good[self._misled(row[good], inode_row[good], places[2, good])]] = KIND
+        owner = self.inodes[inode_row[good]]
+        fault[good[misled(self, row[good], owner["node"], owner["inline_xattr"], places[2, good])]] = KIND
         good = fault < 0
         taken = good & (self.kind[row] != UNKNOWN)
         first = np.zeros(len(edges), np.bool_)
@@ -472,40 +463,6 @@ class Scan(NodeTable):
         fine = np.flatnonzero(fault < 0)
         self._place(row[fine], parent[fine], slot[fine], inode_row[fine], places[:, fine])
         return self._take_nodes(row[fine])
-
-    def _misled(
-        self, row: NDArray[np.int64], inode_row: NDArray[np.int64], offset: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
-        """Pointers to nodes that say they belong elsewhere in the file, while a node that nothing led to says: here.
-
-        Both footers contradict the pointer, so the pointer is wrong.  So is one for attributes that leads to a node of
-        another place that holds none.
-        """
-        misled = np.zeros(row.size, np.bool_)
-        own = self.footer[row]
-        ino = self.nid[self.inodes["node"][inode_row]]
-        odd = np.flatnonzero((own["nid"] == self.nid[row]) & (own["flag"] >> OFFSET_BIT_SHIFT != offset))
-        if odd.size:
-            others = np.flatnonzero(self.usable & (self.kind == UNKNOWN) & np.isin(self.nat_ino, ino[odd]))
-            self._read_footers(others)
-            others = others[self.footer["nid"][others] == self.nid[others]]
-            said = self.footer[others]
-            there = said["ino"].astype(np.int64) << 32 | said["flag"] >> OFFSET_BIT_SHIFT
-            misled[odd] = np.isin(ino[odd] << 32 | offset[odd], there)
-            for i in odd[offset[odd] == XATTR_NODE_OFFSET].tolist():
-                misled[i] |= not self._holds_attributes(int(row[i]), int(inode_row[i]))
-        return misled
-
-    def _holds_attributes(self, row: int, inode_row: int) -> bool:
-        """Whether a node goes on with the attributes inside an inode, or begins some, and has nothing behind them."""
-        node, inode = (self.image.block(int(self.addr[at])) for at in (row, self.inodes["node"][inode_row]))
-        end = INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode
-        inside = inode[end - 4 * int(self.inodes["inline_xattr"][inode_row]) : end]
-        area = inside.tobytes() + node[: -NodeFooter.size].tobytes()
-        at = XattrHeader.size
-        for place in xattr_places(area):
-            at = place.following
-        return has_xattrs(area) and XattrHeader.size < at <= len(area) and not any(area[at:])
 
     def _places(self, parent: Any, slot: Any, inode_row: Any) -> NDArray[np.int64]:
         """Rows of kind, first file block and footer offset of the nodes in these places."""
@@ -580,7 +537,7 @@ class Scan(NodeTable):
         A footer whose two numbers agree with the nid is an inode whatever the NAT calls it.
         """
         rows = np.flatnonzero(self.usable & (self.kind == UNKNOWN))
-        self._read_footers(rows)
+        self.read_footers(rows)
         own = self.footer["nid"][rows].astype(np.int64) == self.nid[rows]
         inode = own & (self.footer["ino"][rows].astype(np.int64) == self.nid[rows])
         if inode.any():
