@@ -192,6 +192,7 @@ def undelete(
         f"{pattern} is a file of its own: one image at a time, and a pattern that is no file",
     )
     must_be_free(target, force)
+    from f2tools.copyout.walk import shown
     from f2tools.forensics.restore import Restorer
     from f2tools.forensics.undelete import GRADES, Undelete, as_dict, selected
 
@@ -225,7 +226,9 @@ def undelete(
     if restorer is not None:
         if restorer.report.left_out:
             click.echo(f"f2tools: {restorer.report.left_out}", err=True)
-        for item in (*restorer.report.lost, *restorer.report.partial):
+        for item in restorer.report.lost:  # there is nothing on the host
+            click.echo(f"f2tools: {printable(shown(item.path))}: {printable(item.reason)}", err=True)
+        for item in restorer.report.partial:
             click.echo(f"f2tools: {printable(restorer.report.place(item))}: {printable(item.reason)}", err=True)
     if nothing or not (restorer is None or restorer.report.complete):
         click.get_current_context().exit(1)

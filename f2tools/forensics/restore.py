@@ -103,15 +103,19 @@ class Restorer:
         except OSError as error:
             if error.errno in _FULL:
                 raise TargetFull(f"{self.target}: {os.strerror(error.errno or 0)}; the rest was not tried") from None
-            self.report.lost.append(Lost(found.path, f"can't be made: {error.strerror}"))
+            self._lose(found, f"can't be made: {error.strerror}")
             return
         except F2fsError as error:
             if isinstance(error, TargetFull):
                 raise
-            self.report.lost.append(Lost(found.path, str(error)))
+            self._lose(found, str(error))
             return
         if path:
             found.file = os.path.join(self.target, os.fsdecode(path))
+
+    def _lose(self, found: Found, reason: str) -> None:
+        """Note what was not made, by its path in the image."""
+        self.report.lost.append(Lost(found.path or b"inode %d" % found.ino, reason))
 
     # -- directories ---------------------------------------------------------------------------------------------------
 
@@ -247,7 +251,12 @@ class Restorer:
             free = _suffixed(name, b"~%d" % number)
         self._maker.volume = found.content.volume
         self._maker.linked.clear()
+        before = len(self.report.lost)
         made = self._maker.other(directory, free, found.content.inode)
+        reasons = [item.reason for item in self.report.lost[before:]]
+        del self.report.lost[before:]  # the maker names them by their paths in the target
+        for reason in reasons:
+            self._lose(found, reason)
         return made and made._replace(path=join(directory.path, free))
 
     def _attributes(self, fd: int, found: Found, path: bytes) -> None:

@@ -7,15 +7,19 @@ import hashlib
 import json
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import f2tools
+from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.forensics.content import Contents
 from f2tools.forensics.index import open_index
+from f2tools.forensics.restore import Restorer
 from f2tools.forensics.undelete import Undelete
 from tests.dump.craft import f2
 from tests.forensics.history_cases import image_of
@@ -276,6 +280,65 @@ def test_a_file_that_was_cut_short_is_not_left_behind(tmp_path: Path, monkeypatc
     assert os.listdir(tmp_path / "out") == []
     assert f2("undelete", image, "photo", "-o", tmp_path / "out").code == 0
     assert (tmp_path / "out" / "photo").read_bytes() == content
+
+
+def refused(*_: Any, **__: Any) -> None:
+    raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+
+def deleted_with_a_link(directory: Path) -> Path:
+    """An image where a/file and a/link were deleted."""
+    with living(directory) as (life, image):
+        above = life.volume.mkdir(ROOT, b"a", 0o755)
+        life.file(b"file", noise(3), above)
+        life.volume.symlink(above, b"link", b"target")
+        life.later()
+        for name in (b"file", b"link"):
+            life.volume.unlink(above, name)
+        life.later()
+    return image
+
+
+def test_what_was_not_made_is_named_by_its_path_in_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image, out = deleted_with_a_link(tmp_path / "x"), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "ftruncate", refused)
+        patch.setattr(os, "symlink", refused)
+        done = f2("undelete", image, "-o", out)
+    said = [line for line in done.err.splitlines() if "can't be made" in line]
+    assert (done.code, sorted(said)) == (
+        1, [f"f2tools: {path}: can't be made: File too large" for path in ("a/file", "a/link")]
+    )  # fmt: skip
+
+
+def test_what_was_made_in_part_is_named_by_its_path_on_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(*_: Any) -> None:
+        raise DeviceError("a bad place")
+
+    image, out = deleted_with_a_link(tmp_path / "x"), tmp_path / "out"
+    (out / "a").mkdir(parents=True)
+    (out / "a" / "file").write_bytes(b"")
+    with monkeypatch.context() as patch:
+        patch.setattr(Contents, "chunks", unreadable)
+        done = f2("undelete", image, "a/file", "-o", out, "--force")
+    assert (done.code, f"f2tools: {out}/a/file~2: a bad place\n" in done.err) == (1, True), done.err
+
+
+@pytest.mark.parametrize("name", ["file", "link"])
+def test_what_has_no_path_and_was_not_made_is_named_by_its_inode(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = deleted_with_a_link(tmp_path / "x")
+    with f2tools.open(image) as volume, open_index(volume) as index:
+        run = Undelete(volume, index)
+        found = next(one for one in run.deleted() if one.path == f"a/{name}".encode())
+        with Restorer(volume, run.contents, str(tmp_path / "out")) as restorer, monkeypatch.context() as patch:
+            patch.setattr(os, "ftruncate", refused)
+            patch.setattr(os, "symlink", refused)
+            restorer.put(replace(found, path=b"", paths=[b""]))
+        assert [item.path for item in restorer.report.lost] == [b"inode %d" % found.ino]
 
 
 def test_files_are_what_the_lines_say(tmp_path: Path, run_f2tools: Any) -> None:
