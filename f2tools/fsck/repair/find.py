@@ -176,14 +176,18 @@ def blocks_of_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
 
 
 def _leads_astray(work: Work, nid: int, ofs: int, blkaddr: int) -> bool:
-    """Whether an address leads to a block that is free by the segment table, and of another place by its summary."""
+    """Whether an address leads to a block that is free by the segment table, and of another place by its summary.
+
+    A summary that is blank may have been lost; where the table calls the whole segment empty, nothing was ever there.
+    """
     geo = work.image.geo
     if work.guesses.journals_lost or not geo.in_main(blkaddr):
         return False
     segno, at = divmod(blkaddr - geo.main_blkaddr, geo.blocks_per_seg)
-    valid = np.unpackbits(work.image.sit.valid_map(np.array([segno]))[0])[at]
-    named = named_by_summaries(work.image, [blkaddr])
-    return not valid and (int(named[0][0]), int(named[1][0])) != (nid, ofs)
+    valid = np.unpackbits(work.image.sit.valid_map(np.array([segno]))[0])
+    named, places = named_by_summaries(work.image, [blkaddr])
+    other = (int(named[0]), int(places[0])) != (nid, ofs) if named[0] else not valid.any()
+    return not valid[at] and other
 
 
 def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
