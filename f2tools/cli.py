@@ -122,52 +122,43 @@ def run() -> None:
     settle()
     _open_what_is_closed()
     _write_what_the_terminal_can()
-    _run_as_called()
-    if "_F2TOOLS_COMPLETE" in os.environ:
-        from f2tools.completion import register
-
-        register()
     try:
         code = _run_main()
-        sys.stdout.flush()
+        if not code:
+            sys.stdout.flush()
     except (ReaderGone, BrokenPipeError):
-        _drop_output()
         code = 141
     except Exception as error:
         code = say_error(error)
-        try:
-            sys.stdout.flush()
-        except OSError:  # said already, or the error itself; what is left would be written once more at the end
-            _drop_output()
+    try:
+        sys.stdout.flush()
+    except OSError:  # said already; what is left would be written once more at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
 
 
 def _run_main() -> int:
+    code = _run_as_called()
+    if code is not None:
+        return code
+    if "_F2TOOLS_COMPLETE" in os.environ:
+        from f2tools.completion import register
+
+        register()
     try:
         return main(standalone_mode=False) or 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
 
 
-def _drop_output() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _run_as_called() -> None:
-    """End here where a link calls us as one of the programs of f2fs-tools; see `compat`."""
+def _run_as_called() -> int | None:
+    """The exit code where a link calls us as one of the programs of f2fs-tools; see `compat`."""
     name = os.path.basename(sys.argv[0])
     if name == "f2tools" or name.endswith(".py"):
-        return
+        return None
     from f2tools.compat.names import run_as
 
-    try:
-        code = run_as(sys.argv[0])
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _drop_output()
-        sys.exit(141)
-    if code is not None:
-        sys.exit(code)
+    return run_as(sys.argv[0])
 
 
 def mount_helper() -> None:

@@ -96,7 +96,9 @@ class Program:
     def run(self, body: Callable[[], int], failed: int = FAILED) -> int:
         """The exit code of a body; its errors are printed, and end with `failed`."""
         try:
-            return body()
+            code = body()
+            sys.stdout.flush()  # a full disk has the exit code of this program
+            return code
         except Stop as stop:
             return stop.code
         except F2fsError as error:

@@ -86,3 +86,14 @@ def test_an_image_that_may_not_be_read_is_8_like_one_that_is_not_there(tmp_path:
     assert done.returncode == 8, done.stderr
     assert "Permission denied" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("name", "code"), [("fsck.f2fs", 8), ("dump.f2fs", 255), ("fsstat", 1)])
+def test_a_full_disk_has_the_exit_code_of_the_program_that_a_link_calls(name: str, code: int, tmp_path: Path) -> None:
+    """1 of fsck.f2fs would say that something was repaired."""
+    (tmp_path / name).symlink_to(F2TOOLS)
+    line = f"{tmp_path / name} {reference('plain').path} > /dev/full"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert "No space left on device" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -20,6 +20,7 @@ from f2tools.errors import DeviceError, Unsupported
 from f2tools.f2fs.layout.constants import F2FS_SUPER_OFFSET
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.super import lost_devices
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.fsck.check import CheckReport, check
 from f2tools.fsck.facts.image import Image
@@ -220,3 +221,13 @@ def test_the_first_superblock_loses_its_table_of_devices_and_what_is_advised_doe
     assert tree_of(image.path, *image.extra) == good
     assert f2(*shlex.split(undo)).code == 0
     assert [path.read_bytes() for path in image.devices] == before
+
+
+def test_a_table_of_devices_in_the_superblock_of_another_volume_counts_for_nothing() -> None:
+    with f2tools.open(reference("multi-device").path, list(reference("multi-device").extra)) as volume:
+        sound, lost, stale = (SuperBlock.parse(volume.sb.build()) for _ in range(3))
+    lost.devs[0].path = bytes(len(lost.devs[0].path))
+    stale.uuid = bytes(16)
+    assert lost_devices(lost, sound)
+    assert not lost_devices(lost, stale)
+    assert not lost_devices(sound, lost)

@@ -69,14 +69,16 @@ def read_superblocks(device: Device) -> tuple[SuperCopy, SuperCopy]:
 
 
 def choose_superblock(copies: tuple[SuperCopy, SuperCopy], device: Device) -> SuperCopy:
-    """The copy to believe: the first sound one; NotF2fs saying what is wrong with both, or what else is there.
+    """The copy to believe: the first sound one, unless it `lost_devices`.
 
-    Of two sound ones the second counts where it alone has a table of devices: no volume loses those.
+    NotF2fs says what is wrong with both, or what else is there.
     """
-    sound = [copy for copy in copies if copy.valid]
-    several = [copy for copy in sound if copy.sb is not None and len(devices_of(copy.sb)) > 1]
-    if sound:
-        return (several or sound)[0]
+    first, second = copies
+    if first.valid and second.valid and first.sb is not None and second.sb is not None:
+        return second if lost_devices(first.sb, second.sb) else first
+    for copy in copies:
+        if copy.valid:
+            return copy
     if not any(copy.has_magic for copy in copies):
         raise NotF2fs(f"{device.name}: not an F2FS image: {what_is_there(device)}")
     said = "; ".join(f"copy {copy.index} at offset {copy.offset:#x}: {', '.join(copy.problems)}" for copy in copies)
@@ -214,6 +216,12 @@ def devices_of(sb: SuperBlock) -> list[tuple[str, int]]:
             break
         found.append((text_of(device.path), device.total_segments))
     return found
+
+
+def lost_devices(sb: SuperBlock, other: SuperBlock) -> bool:
+    """Whether a copy lacks the table of devices that the other copy of the same volume has: no volume loses those."""
+    same = sb.uuid == other.uuid and sb.segment_count == other.segment_count
+    return same and len(devices_of(sb)) <= 1 < len(devices_of(other))
 
 
 def lay_out_devices(device: Device, sb: SuperBlock, geo: Geometry) -> None:

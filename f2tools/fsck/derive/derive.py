@@ -45,7 +45,7 @@ from f2tools.f2fs.volume.layouts import plain_superblock
 from f2tools.f2fs.volume.nat import RESERVED_NODES, Nat
 from f2tools.f2fs.volume.sit import Sit
 from f2tools.f2fs.volume.summary import Summaries
-from f2tools.f2fs.volume.super import CRC_OFFSET, KNOWN_FEATURES, PAYLOAD_LIMIT, devices_of, problems_of
+from f2tools.f2fs.volume.super import CRC_OFFSET, KNOWN_FEATURES, PAYLOAD_LIMIT, lost_devices, problems_of
 
 SEARCHED_BYTES = 1 << 30  # segment 0 starts within
 SAMPLE, SMALL_SAMPLE = 4096, 64  # nodes looked at
@@ -216,7 +216,7 @@ def better_copy(device: Device, first: SuperBlock, second: SuperBlock) -> int:
         if sealed[0] != sealed[1]:
             return int(sealed[1] > sealed[0])
     if all(getattr(first, name) == getattr(second, name) for name in LAYOUT_FIELDS):
-        return int(len(devices_of(first)) <= 1 < len(devices_of(second)))  # as `choose_superblock`
+        return int(lost_devices(first, second))
     scores = [_evidence(device, sb) for sb in (first, second)]
     return int(scores[1] > scores[0])
 
