@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from f2tools.errors import F2fsError
@@ -145,7 +145,8 @@ def audited(
                     break
         finally:
             for program in programs:
-                os.killpg(program.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it has ended by itself
+                    os.killpg(program.pid, signal.SIGKILL)
                 program.wait()
     said = _checked(image)
     return [*wrong, *([f"after unmounting: {said}"] if said else [])], here.held

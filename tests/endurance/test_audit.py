@@ -26,6 +26,11 @@ def test_a_file_that_was_promised_and_is_not_there_is_told(tmp_path: Path) -> No
     assert "never, of which 10 bytes were safe" in wrong[0]
 
 
+def test_a_load_that_ends_by_itself_is_told(tmp_path: Path) -> None:
+    wrong, _ = audited(fresh(tmp_path), tmp_path, ["true"], ("-o", "allow_other"), "direct", 1, 0.5)
+    assert wrong == ["audit 0: ended by itself: [['true']]"]
+
+
 def test_what_is_promised_follows_from_what_was_said() -> None:
     lines = ["has a 10", "has b 20", "grows b", "has c 5", "goes c", "goes a", "has a-1 10"]
     assert promised(lines) == {"b": (20, True), "a-1": (10, False)}

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 NOREPLACE, EXCHANGE, WHITEOUT = 1, 2, 4
+MANY = 200  # files at a time: a fast machine does not fill the volume either
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -47,6 +48,8 @@ class Program:
 
     def step(self, number: int) -> None:
         chance = self.chance
+        if len(self.files) >= MANY:
+            self.remove(number)
         chance.choice((self.make, self.make, self.change, self.rename, self.move_home, self.exchange, self.link,
                        self.remove, self.look, self.whiteout))(number)  # fmt: skip
 
