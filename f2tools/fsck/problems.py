@@ -136,7 +136,7 @@ SB_FEATURE_CLASH = _problem(
     "S007", "feature-needs-another", WARNING, "a feature is set without one that it needs",
     "For instance inode_checksum needs extra_attr; without it there is no room for the field. Where most inodes have "
     "extra attributes it is the bit of extra_attr that was lost. With flexible_inline_xattr every inode must have "
-    "them, or kernels up to 6.4 refuse it.",
+    "them, or kernels up to 6.4 refuse it. With ro there is nothing reserved for cleaning.",
     "extra_attr is set again where the inodes have it; else the features that need it are taken away",
     plans=(SetFeature,),
 )  # fmt: skip
@@ -170,8 +170,8 @@ SB_ENCODING = _problem(
 CP_PACK = _problem(
     "C001", "checkpoint-pack", WARNING, "a checkpoint pack is not valid",
     "Head and tail of a pack must agree in version and pass their checksums. The kernel falls back to the other pack; "
-    "after a power cut an unfinished pack is normal.",
-    "written anew from the valid pack",
+    "after a power cut an unfinished pack is normal. One that had been written to its end, and was hit later, counts.",
+    "put right where it was complete and newer; else written anew from the valid pack",
     plans=(RewritePack,),
 )  # fmt: skip
 CP_LOST = _problem(
@@ -259,7 +259,7 @@ CP_GONE = _problem(
 CP_LAYOUT = _problem(
     "C015", "pack-layout", ERROR, "the parts of the checkpoint pack don't fit",
     "Where the summaries start, how long the pack is and which parts it must have contradict each other.",
-    "the pack is written anew",
+    "flags and start are set to what the blocks say; else the pack is written anew",
     plans=(ComputeAnew,),
 )  # fmt: skip
 

@@ -114,6 +114,9 @@ def check_layout(image: Image) -> Iterator[Finding]:
     data = (1, 2, 3) if cp.ckpt_flags & CP_COMPACT_SUM_FLAG else (3,)
     if summaries - node not in data:
         said = f"{summaries} summary blocks, {node} of them for nodes"
+    if image.pack_refitted:
+        was = image.packs[image.pack.index].cp
+        said = f"flags {was.ckpt_flags:#x} and cp_pack_start_sum {was.cp_pack_start_sum} are not what its blocks say"
     if said:
         yield Finding(
             problems.CP_LAYOUT,

@@ -30,6 +30,7 @@ from f2tools.fsck.facts.leaks import OldName, filled_places, old_names
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.plans import DropOrphan, MoveEntry, Reconnect, RenameTwin, SetField, SetLinks
+from f2tools.fsck.problems import CP_LAYOUT
 from f2tools.fsck.repair.names import NameRepairs
 from f2tools.fsck.repair.phases import Phase, repair, serves
 from f2tools.fsck.repair.quota import quota_file
@@ -118,7 +119,7 @@ class Repairer:
         self._ask = ask
         self._watch = watch
         self._answers: dict[str, bool] = {}
-        self._recovery_tried = False
+        self._recovery_tried: int | None = None  # the findings beside which it was
         self._freed: set[int] = set()
         self._remembered = False
         self._filled: NDArray[np.int64] | None = None  # where directories had entries before anything was repaired
@@ -210,8 +211,13 @@ class Repairer:
             self.done.append("S001 superblock put together from what is left of it")
         self.guesses.pack_derived = image.pack_derived
         if image.pack is not None:
-            self.guesses.journals_lost = bool(image.pack_patches) or image.summaries.journals_lost
-        if image.pack_patches:
+            guessed = bool(image.pack_patches) and not (image.pack_completed or image.pack_refitted)
+            self.guesses.journals_lost = guessed or image.summaries.journals_lost
+        if image.pack_completed:
+            self.done.append("C001 the newer checkpoint had been written to its end; what was hit of it is put right")
+        elif image.pack_refitted:
+            self.done.append(f"{CP_LAYOUT.code} flags and cp_pack_start_sum are as the blocks of the pack say")
+        elif image.pack_patches:
             self.done.append("C002 checkpoint put together from what is left of it")
 
     def _check(self) -> tuple[Image, CheckReport]:
@@ -222,7 +228,7 @@ class Repairer:
         """Carry out the first group that changes something."""
         assert report.tree is not None
         todo = [finding for finding in report.findings if finding.severity >= Severity.WARNING]
-        if self._apply(image, report.tree, Phase.END_CHAIN, todo) or self._recover(report):
+        if self._apply(image, report.tree, Phase.END_CHAIN, todo):
             return True
         # many wrong checksums at once speak against the volume's identity, not against the inodes
         torn = sum(serves(Phase.UNSEAL, finding) for finding in todo)
@@ -230,7 +236,12 @@ class Repairer:
         self._unsealed = True
         if few and self._apply(image, report.tree, Phase.UNSEAL, todo):
             return True
-        for phase in (Phase.EARLY, Phase.FIND, Phase.CORRECT, *(() if self._careful else (Phase.GIVE_UP,))):
+        # recovery takes nids that are free, so the nodes that were lost come first
+        if any(self._apply(image, report.tree, phase, todo) for phase in (Phase.EARLY, Phase.FIND)):
+            return True
+        if self._recover(report):
+            return True
+        for phase in (Phase.CORRECT, *(() if self._careful else (Phase.GIVE_UP,))):
             if self._apply(image, report.tree, phase, todo):
                 return True
         tables = [finding for finding in todo if serves(Phase.TABLES, finding)]
@@ -284,9 +295,9 @@ class Repairer:
 
     def _recover(self, report: CheckReport) -> bool:
         """Bring back what was fsync'ed after the checkpoint before the next checkpoint cuts off the way to it."""
-        if self._recovery_tried or not report.counts["R001"]:
+        if not report.counts["R001"] or self._recovery_tried == _signature(report):
             return False
-        self._recovery_tried = True
+        self._recovery_tried = _signature(report)
         trial = Overlay(StaysOpen(self.overlay))
         try:
             WritableVolume(StaysOpen(trial)).close()
