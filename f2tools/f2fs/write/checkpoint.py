@@ -28,6 +28,8 @@ from f2tools.f2fs.layout.constants import (
     NR_CURSEG_DATA_TYPE,
     NR_CURSEG_TYPE,
     SSR,
+    U32_MAX,
+    U64_MAX,
 )
 from f2tools.f2fs.layout.sit import SIT_VBLOCKS_SHIFT, SitBlock, SitEntry
 from f2tools.f2fs.layout.summary import (
@@ -225,9 +227,10 @@ class Committer:
         geo, segments, space = self._geo, self._segments, self._space
         cp = Checkpoint.parse(self.pack.head)
         cp.checkpoint_ver = (self.version + 1) % (1 << 64)
-        cp.valid_block_count = space.valid_blocks
-        cp.valid_node_count = space.valid_nodes
-        cp.valid_inode_count = space.valid_inodes
+        cp.valid_block_count = min(max(space.valid_blocks, 0), U64_MAX)
+        # a count that was wrong may go below zero, or above what there is room for
+        cp.valid_node_count = min(max(space.valid_nodes, 0), U32_MAX)
+        cp.valid_inode_count = min(max(space.valid_inodes, 0), U32_MAX)
         cp.free_segment_count = segments.free_segment_count
         cp.next_free_nid = self._nat.next_free_nid
         cp.elapsed_time = segments.now()
@@ -244,8 +247,7 @@ class Committer:
         cp.cp_pack_total_block_count = cp.cp_pack_start_sum + summary_blocks + 1
         gone = CP_UMOUNT_FLAG | CP_FASTBOOT_FLAG | CP_COMPACT_SUM_FLAG | CP_ORPHAN_PRESENT_FLAG | CP_NAT_BITS_FLAG
         flags = cp.ckpt_flags & ~(gone | CP_TRIMMED_FLAG)
-        if not flags & CP_NOCRC_RECOVERY_FLAG:
-            flags |= CP_CRC_RECOVERY_FLAG
+        flags = flags & ~CP_NOCRC_RECOVERY_FLAG | CP_CRC_RECOVERY_FLAG  # as update_ckpt_flags() does
         if unmount:
             flags |= CP_UMOUNT_FLAG
             room = cp.cp_pack_total_block_count + self._nat_bits_blocks() <= geo.blocks_per_seg

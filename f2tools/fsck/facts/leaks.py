@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, NR_CURSEG_DATA_TYPE, OFFSET_BIT_SHIFT
+from f2tools.f2fs.layout.constants import DENT_BIT_SHIFT, F2FS_FEATURE_RO, NR_CURSEG_DATA_TYPE, OFFSET_BIT_SHIFT
 from f2tools.f2fs.layout.footers import CP_VER_LOW, MOST_VERSIONS, footer_in, footers_of, low_cp_ver
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.volume.dentries import DentryArea
-from f2tools.fsck.checks.summary import summaries_of
+from f2tools.fsck.checks.recovery import synced_blocks
+from f2tools.fsck.checks.summary import named_by_summaries, summaries_of
 from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.nodes import UNKNOWN
 from f2tools.fsck.facts.owners import NODE
 from f2tools.fsck.facts.scan import Scan
 
@@ -113,6 +115,17 @@ class Leaks:
                 nodes, owned = int(((nid[i] != 0) & (ofs[i] == NODE)).sum()), int((nid[i] != 0).sum())
                 is_node = 2 * nodes > owned if owned else self._holds_nodes(segno, offsets)
                 self._segment(scan.image, segno, offsets, is_node)
+        self._add_strays(scan)
+
+    def _add_strays(self, scan: Scan) -> None:
+        """Blocks that the NAT gives to another node, but by footer and summary are of one that it does not have."""
+        nids = scan.footer["nid"].astype(np.int64)
+        rows = np.flatnonzero(scan.read & (scan.kind == UNKNOWN) & (nids != scan.nid))
+        rows = rows[scan.rows_of(nids[rows]) < 0]
+        named, _ = named_by_summaries(scan.image, scan.addr[rows].tolist())
+        some = named == nids[rows]
+        if some.any():
+            self._add_nodes(scan.image, scan.addr[rows[some]], named[some])
 
     def _holds_nodes(self, segno: int, offsets: NDArray[np.integer]) -> bool:
         """Whether a segment in which nobody owns a block holds nodes: its type, unless summaries and footers agree."""
@@ -180,15 +193,20 @@ class Leaks:
         return {nid: next(self.old_nodes(nid)) for nid in np.unique(self._old[0]).tolist()}
 
     def _search(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
-        """(nids, block addresses, footers) of all such blocks, by nid, the newest first, later ones of a log first."""
+        """(nids, block addresses, footers) of all such blocks, by nid, the newest first, those fsync'ed last."""
         found = [self._nodes_among(blkaddrs) for blkaddrs in self._written()]
         if not found:
             return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, NodeFooter.dtype)
         age = np.concatenate([part[0] for part in found])
         blkaddrs = np.concatenate([part[1] for part in found])
         footers: NDArray[np.void] = np.concatenate([part[2] for part in found])
+        # what was fsync'ed after the checkpoint comes back by recovery, which needs the state that it goes on from
+        synced = np.isin(blkaddrs, synced_blocks(self._image))
+        made = synced & (footers["flag"] >> DENT_BIT_SHIFT & 1 > 0)
+        fine = ~(synced & np.isin(footers["ino"], footers["ino"][made]))
+        age, blkaddrs, footers, synced = age[fine], blkaddrs[fine], footers[fine], synced[fine]
         nids = footers["nid"].astype(np.int64)
-        order = np.lexsort((-blkaddrs, age, nids))
+        order = np.lexsort((-blkaddrs, age, synced, nids))
         return nids[order], blkaddrs[order], footers[order]
 
     def _written(self) -> Iterator[NDArray[np.int64]]:

@@ -110,9 +110,18 @@ def nat_entry(work: Work, finding: Finding, plan: SetNatAddress | SetNatIno) -> 
 
 
 def footer(work: Work, finding: Finding, plan: SetFooter) -> bool:
-    """Correct a node's footer."""
+    """Correct a node's footer, unless the summary too says that the block is another node's: then the NAT is wrong."""
+    lost = work.leaks.node(plan.nid) if plan.field == "nid" else None
+    if lost is not None and lost.named and _named_by_both(work, finding.blkaddr or 0) and work.take(plan.nid, lost):
+        work.note(finding, f"nid {plan.nid} found by its footer: this block is another node's")
+        return True
     work.note(finding, f"{plan.field} corrected")
     return work.surgery.set_footer(plan.nid, plan.field, plan.value)
+
+
+def _named_by_both(work: Work, blkaddr: int) -> bool:
+    """Whether footer and summary of a block name the same node."""
+    return named_by_summaries(work.image, [blkaddr])[0].tolist() == [int(footer_in(work.surgery.read(blkaddr))["nid"])]
 
 
 def find_child(work: Work, finding: Finding, plan: FindChild) -> bool:

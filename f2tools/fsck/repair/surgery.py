@@ -21,6 +21,7 @@ from f2tools.f2fs.layout.constants import (
     CP_ERROR_FLAG,
     CP_FSCK_FLAG,
     CP_NAT_BITS_FLAG,
+    CP_NOCRC_RECOVERY_FLAG,
     CP_ORPHAN_PRESENT_FLAG,
     CP_QUOTA_NEED_FSCK_FLAG,
     CP_UMOUNT_FLAG,
@@ -45,6 +46,7 @@ from f2tools.f2fs.layout.summary import NatJournal, SitJournal, Summary, Summary
 from f2tools.f2fs.volume.checkpoint import seal_head
 from f2tools.f2fs.write.node import seal_inode
 from f2tools.fsck.checks.device import zones_of
+from f2tools.fsck.checks.recovery import synced_blocks
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.nodes import INODE, UNKNOWN
 from f2tools.fsck.facts.orphans import orphans_of
@@ -438,6 +440,8 @@ class _Tables:
         gone = CP_COMPACT_SUM_FLAG | CP_ORPHAN_PRESENT_FLAG | CP_NAT_BITS_FLAG | CP_ERROR_FLAG | CP_FSCK_FLAG
         gone |= CP_DISABLED_FLAG | CP_QUOTA_NEED_FSCK_FLAG  # the use is counted anew
         cp.ckpt_flags = cp.ckpt_flags & ~gone | CP_UMOUNT_FLAG
+        if synced_blocks(image):  # their footers carry the checksum of the pack that is being replaced
+            cp.ckpt_flags |= CP_NOCRC_RECOVERY_FLAG
         if orphans:
             cp.ckpt_flags |= CP_ORPHAN_PRESENT_FLAG
         cp.cp_pack_start_sum = 1 + geo.cp_payload + len(orphans)
