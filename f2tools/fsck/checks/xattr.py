@@ -126,10 +126,15 @@ def _entries(
     acl = np.isin(index, ACLS)
     for i in np.flatnonzero(acl != (name_len == 0)).tolist():
         yield _finding(inos, blkaddrs, int(row[i]), problems.XATTR_NAME, f"{name_len[i]} bytes, name space {index[i]}")
+    zeros = np.zeros((areas.shape[0], areas.shape[1] + 1), np.int32)
+    np.cumsum(areas == 0, axis=1, out=zeros[:, 1:])
+    start = at + XattrEntry.size
+    for i in np.flatnonzero(zeros[row, start + name_len] > zeros[row, start]).tolist():
+        yield _finding(inos, blkaddrs, int(row[i]), problems.XATTR_NAME, "a zero in it")
     for i in np.flatnonzero(acl).tolist():
-        start = int(at[i]) + 4 + int(name_len[i])
+        value = int(at[i]) + XattrEntry.size + int(name_len[i])
         try:
-            parse_disk(areas[row[i], start : start + int(value_len[i])].tobytes())
+            parse_disk(areas[row[i], value : value + int(value_len[i])].tobytes())
         except Corrupt as error:
             yield _finding(inos, blkaddrs, int(row[i]), problems.XATTR_ACL, None, None, error.message)
     if row.size > distinct(row).size:

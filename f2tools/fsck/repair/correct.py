@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import stat
-import struct
 
 import numpy as np
 
-from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     F2FS_INLINE_DATA,
@@ -18,8 +16,6 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.footers import body_of
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
-from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC, XattrHeader
-from f2tools.f2fs.volume.acl import parse_disk
 from f2tools.fsck.facts.checksums import wrong_byte
 from f2tools.fsck.facts.nodes import DIRECT, INODE
 from f2tools.fsck.findings import Finding
@@ -37,6 +33,7 @@ from f2tools.fsck.plans import (
     SetField,
     SetKind,
 )
+from f2tools.fsck.repair.attributes import sound_xattrs
 from f2tools.fsck.repair.contents import lost_head, lost_heads
 from f2tools.fsck.repair.work import EXTENT, Work
 
@@ -236,7 +233,7 @@ def xattrs(work: Work, finding: Finding, plan: KeepSoundXattrs) -> bool:
     tail = work.surgery.read(node) if node is not None else None
     if tail is not None:
         area += body_of(tail).tobytes()
-    clean = np.frombuffer(_sound_xattrs(area), np.uint8)
+    clean = np.frombuffer(sound_xattrs(area), np.uint8)
     block[end - inline : end] = clean[:inline]
     work.surgery.seal(block)
     work.surgery.write(addr, block)
@@ -245,29 +242,3 @@ def xattrs(work: Work, finding: Finding, plan: KeepSoundXattrs) -> bool:
         work.surgery.write(node, tail)
     work.note(finding, "sound attributes kept, the rest cleared")
     return True
-
-
-def _sound_xattrs(area: bytes) -> bytes:
-    kept = bytearray(struct.pack("<II", F2FS_XATTR_MAGIC, 1).ljust(XattrHeader.size, b"\0"))
-    at, seen = XattrHeader.size, set()
-    while at + 4 <= len(area) and area[at : at + 4] != bytes(4):
-        index, name_len, value_len = struct.unpack_from("<BBH", area, at)
-        end = at + 4 + name_len + value_len
-        if end > len(area):
-            break
-        name = area[at + 4 : at + 4 + name_len]
-        acl = index in (2, 3)
-        good = index in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11) and acl == (not name) and (index, name) not in seen
-        if acl and good:
-            try:
-                parse_disk(area[at + 4 + name_len : end])
-            except F2fsError:
-                good = False
-        after = -(-end // 4) * 4
-        if good:
-            seen.add((index, name))
-            kept += area[at:end].ljust(after - at, b"\0")
-        at = after
-    if len(kept) == XattrHeader.size:
-        kept[:] = b""
-    return bytes(kept).ljust(len(area), b"\0")
