@@ -11,6 +11,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_EXTRA_ATTR,
     F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
     F2FS_FEATURE_QUOTA_INO,
+    F2FS_FEATURE_RO,
     FEATURES,
     QUOTA_NAMES,
     STOP_REASONS,
@@ -84,6 +85,11 @@ def check_features(image: Image) -> Iterator[Finding]:
     unknown = unknown_features(sb)
     if unknown:
         yield Finding(problems.SB_FEATURE_UNKNOWN, area="sb", blkaddr=copy, found=f"{unknown:#x}")
+    if sb.feature & F2FS_FEATURE_RO and image.pack is not None and image.cp.rsvd_segment_count:
+        note = f"ro: a volume that is never written has no {image.cp.rsvd_segment_count} segments reserved for cleaning"
+        yield Finding(
+            problems.SB_FEATURE_CLASH, area="sb", blkaddr=copy, note=note, repair=SetFeature(F2FS_FEATURE_RO, False)
+        )
     if not sb.feature & F2FS_FEATURE_EXTRA_ATTR:
         with_extra, inodes = _extra_attr_use(image)
         lost = with_extra > 0 and 2 * with_extra >= inodes

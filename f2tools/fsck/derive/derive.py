@@ -38,9 +38,11 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.footers import footers_of, inodes_in
 from f2tools.f2fs.layout.hashes import f2fs_crc32, inode_checksum
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
+from f2tools.f2fs.layout.quota import QUOTA_MAGICS
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.derived import best_pack, crc_right, derived_pack, features_in_use, known_nodes
 from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.layouts import plain_superblock
 from f2tools.f2fs.volume.nat import RESERVED_NODES, Nat
 from f2tools.f2fs.volume.sit import Sit
@@ -162,6 +164,9 @@ def _variants(raw: bytes, device: Device) -> Iterator[SuperBlock]:
             derive(sb)
             if sb.segment_count > sb.block_count >> LOG_BLOCKS_PER_SEG:
                 sb.block_count = device.size_bytes >> sb.log_blocksize
+            if sb.segment_count > sb.block_count >> LOG_BLOCKS_PER_SEG:
+                counts = (sb.segment_count_sit, sb.segment_count_nat, sb.segment_count_ssa, sb.segment_count_main)
+                sb.segment_count = min(sb.segment_count_ckpt + sum(counts), sb.segment_count)
             if sb.cp_payload >= PAYLOAD_LIMIT:
                 sb.cp_payload = 0
             if sb.feature & F2FS_FEATURE_SB_CHKSUM:
@@ -176,6 +181,7 @@ def _as_is(_: SuperBlock) -> None:
 
 def _addresses_from_counts(sb: SuperBlock) -> None:
     starts = [sb.cp_blkaddr, sb.segment0_blkaddr, BLOCKS_PER_SEG]
+    starts.sort(key=lambda start: start + (sb.segment_count_ckpt << LOG_BLOCKS_PER_SEG) != sb.sit_blkaddr)
     sb.cp_blkaddr = sb.segment0_blkaddr = next((start for start in starts if 0 < start < 1 << 20), BLOCKS_PER_SEG)
     sb.sit_blkaddr = (sb.cp_blkaddr + (sb.segment_count_ckpt << LOG_BLOCKS_PER_SEG)) & U32_MAX
     sb.nat_blkaddr = (sb.sit_blkaddr + (sb.segment_count_sit << LOG_BLOCKS_PER_SEG)) & U32_MAX
@@ -216,9 +222,29 @@ def better_copy(device: Device, first: SuperBlock, second: SuperBlock) -> int:
         if sealed[0] != sealed[1]:
             return int(sealed[1] > sealed[0])
     if all(getattr(first, name) == getattr(second, name) for name in LAYOUT_FIELDS):
+        if first.qf_ino.tolist() != second.qf_ino.tolist():
+            return int(_quota_files(device, second) > _quota_files(device, first))
         return int(lost_devices(first, second))
     scores = [_evidence(device, sb) for sb in (first, second)]
     return int(scores[1] > scores[0])
+
+
+def _quota_files(device: Device, sb: SuperBlock) -> int:
+    """How many numbers of quota files lead to one of that kind."""
+    geo, found = Geometry.of(sb), 0
+    try:
+        device, pack = best_pack(device, geo)
+        nat = Nat(device, geo, pack, Summaries(device, geo, pack).journals.nat)
+        for ino, magic in zip(sb.qf_ino.tolist(), QUOTA_MAGICS, strict=True):
+            blkaddr = nat.get(ino)[2] if 0 < ino < geo.max_nid else 0
+            if geo.in_main(blkaddr):
+                inode = Inode(geo, device.read_range(blkaddr, 1, geo.block_size)[0], ino, blkaddr)
+                first = int(inode.addrs[0]) if inode.addrs.size else 0
+                right = geo.in_main(first) and device.pread(first * geo.block_size, 4) == magic.to_bytes(4, "little")
+                found += bool(right)
+    except (F2fsError, IndexError, ValueError):
+        return 0
+    return found
 
 
 def of_another_block_size(device: Device, sb: SuperBlock) -> SuperBlock | None:
