@@ -12,7 +12,7 @@ import stat
 import struct
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -271,21 +271,28 @@ def judged(name: str, case: Case) -> tuple[list[str], list[str]]:
         wrong = Overlay(StaysOpen(device))
         damage(case, wrong)
         try:
-            report = check(Image(StaysOpen(wrong)))
-            story = [f"{finding.code} {finding.message}" for finding in report.findings]
-            if not report.sound:
-                repairer = Repairer(wrong)
-                outcome = repairer.run(report)
-                story += outcome.done
-                if not outcome.complete:
-                    return [f"left: {dict(outcome.left)}"], story
-                repairer.commit(wrong)
-                if not check(Image(StaysOpen(wrong))).sound:
-                    return ["a second check finds something"], story
+            left, story = mended(wrong)
+            if left:
+                return left, story
             now, _ = tree_on(wrong)
         except Exception:
             return [traceback.format_exc(limit=-6)], []
     return list(differences(before, now, case)), story
+
+
+def mended(device: Device) -> tuple[list[str], list[str]]:
+    """Check and repair what is on a device, in place: (what is left, what was found and done)."""
+    report = check(Image(StaysOpen(device)))
+    story = [f"{finding.code} {finding.message}" for finding in report.findings]
+    if report.sound:
+        return [], story
+    repairer = Repairer(device)
+    outcome = repairer.run(report)
+    story += outcome.done
+    if not outcome.complete:
+        return [f"left: {dict(outcome.left)}"], story
+    repairer.commit(device)
+    return ([], story) if check(Image(StaysOpen(device))).sound else (["a second check finds something"], story)
 
 
 def differences(before: Facts, now: dict[bytes, tuple[Any, ...]], case: Case) -> Iterator[str]:
@@ -324,10 +331,13 @@ def _alone(before: Facts, case: Case) -> set[int]:
 
 def _main(words: list[str]) -> None:
     name, every, *rest = words
+    told(name, [case for case in facts(name).cases[:: int(every)] if all(word in str(case) for word in rest)], judged)
+
+
+def told(name: str, cases: Sequence[Any], judged: Callable[[str, Any], tuple[list[str], list[str]]]) -> None:
+    """Run these cases, and tell what fails."""
     total = bad = 0
-    for case in facts(name).cases[:: int(every)]:
-        if not all(word in str(case) for word in rest):
-            continue
+    for case in cases:
         total += 1
         wrong, story = judged(name, case)
         if wrong:
@@ -343,4 +353,4 @@ if __name__ == "__main__":
     _main(sys.argv[1:])
 
 
-__all__ = ["Case", "facts", "judged"]
+__all__ = ["Case", "differences", "facts", "judged", "mended", "told", "values"]

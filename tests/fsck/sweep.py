@@ -13,7 +13,7 @@ import hashlib
 import random
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations
@@ -65,11 +65,13 @@ class Good:
     paths: dict[int, list[bytes]] = field(default_factory=dict)
 
 
-def tree_on(device: Device) -> tuple[dict[bytes, tuple[Any, ...]], dict[bytes, int]]:
-    """Path to what a file shows, and path to inode number."""
+def tree_on(
+    device: Device, opened: Callable[[Device], Volume] = Volume
+) -> tuple[dict[bytes, tuple[Any, ...]], dict[bytes, int]]:
+    """Path to what a file shows, and path to inode number; `opened` may recover the volume first."""
     found: dict[bytes, tuple[Any, ...]] = {}
     inos: dict[bytes, int] = {}
-    with Volume(StaysOpen(device)) as volume:
+    with opened(StaysOpen(device)) as volume:
         for directory, _, entries in volume.walk():
             for entry in entries:
                 path = directory.rstrip(b"/") + b"/" + entry.name

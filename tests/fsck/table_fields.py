@@ -1,0 +1,165 @@
+"""One wrong field at a time in what holds a volume together: superblocks, checkpoints, tables, journals, summaries,
+orphans, extended attributes.
+
+As `fields.py` does for inodes and entries: after a repair the whole tree, as recovery leaves it, must be as it was.
+Before it, whoever reads the volume gets an error of the project's at most, in bounded time and memory.
+`python -m tests.fsck.table_fields IMAGE EVERY [WORD...]` runs every so manieth case with these words; `IMAGE judge
+EVERY [WORD...]` tells of which damage fsck.f2fs complains that our check does not see.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from f2tools.device import Device, open_device
+from f2tools.device.changes.overlay import Overlay
+from f2tools.errors import F2fsError
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.recovered import recovered
+from f2tools.fsck.check import check
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.repair.rounds import StaysOpen
+from tests.fsck import fields
+from tests.fsck.fields import LINKS
+from tests.fsck.sweep import XATTRS, tree_on
+from tests.fsck.table_cases import Case, Cases
+from tests.images import copy_open, reference
+from tests.judges import complaints, fsck
+
+SECONDS, MEMORY = 10, 2 << 30  # that reading, or a repair, may take
+
+
+@cache
+def facts(name: str) -> fields.Facts:
+    """The tree of a reference image as recovery leaves it, and all cases of it."""
+    image = reference(name)
+    with open_device(image.path, extra=list(image.extra)) as device:
+        tree, inos = tree_on(device, recovered)
+        return fields.Facts(tree, inos, list(Cases(device)))  # type: ignore[arg-type]
+
+
+# -- a case -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """End what takes too long, or too much memory."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"it takes more than {SECONDS} seconds")
+
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    former = signal.signal(signal.SIGALRM, stop)
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, hard))
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        signal.signal(signal.SIGALRM, former)
+
+
+def _readers(device: Device) -> Iterator[str]:
+    """Read all that can be read, as it is and as recovery leaves it: what goes wrong beyond the project's errors."""
+    opens: tuple[Callable[[Device], Volume], ...] = (Volume, recovered)
+    for opened in opens:
+        try:
+            with bounded():
+                tree_on(device, opened)
+        except TimeoutError as error:
+            yield f"{opened.__name__}: {error}"
+        except (F2fsError, OSError):
+            pass
+        except (MemoryError, Exception):
+            yield traceback.format_exc(limit=-6)
+
+
+def judged(name: str, case: Case) -> tuple[list[str], list[str]]:
+    """Set the field, read, repair, compare the whole tree: (what is wrong, what was found and done)."""
+    image, before = reference(name), facts(name)
+    with open_device(image.path, extra=list(image.extra)) as device:
+        wrong = Overlay(StaysOpen(device))
+        for patch in case.patches:
+            wrong.pwrite(*patch)
+        said = list(_readers(wrong))
+        try:
+            with bounded():
+                left, story = fields.mended(wrong)
+            if case.field == "feature" and left and left[0].startswith("left: {'S006'"):
+                left = []  # what has unknown features is not written to
+            if said or left:
+                return said + left, story
+            now, _ = tree_on(wrong, recovered)
+        except Exception:
+            return [*said, traceback.format_exc(limit=-6)], []
+    if case.what == "orphan":  # a file without a name that is in no list gets one: its content may be wanted
+        now = {path: item for path, item in now.items() if path in before.tree or item[LINKS] != 1}
+    return list(fields.differences(before, _but_for(before, now, case), case)), story  # type: ignore[arg-type]
+
+
+def _but_for(before: fields.Facts, now: dict[bytes, tuple[Any, ...]], case: Case) -> dict[bytes, tuple[Any, ...]]:
+    """What is there now, with the one attribute put back of which a case made a field wrong."""
+    was, found = before.tree.get(case.path), now.get(case.path)
+    if not case.attribute or was is None or found is None:
+        return now
+    others = {key: value for key, value in was[XATTRS].items() if key != case.attribute}
+    left = {key: value for key, value in found[XATTRS].items() if key in others}
+    more = set(found[XATTRS]) - set(others)
+    if left != others or len(more) > 1:
+        return now
+    mended = dict(now)
+    for path, ino in before.inos.items():
+        if ino == case.ino and path in now:
+            mended[path] = (*now[path][:XATTRS], was[XATTRS])
+    return mended
+
+
+def unseen(name: str, case: Case) -> list[str]:
+    """What fsck.f2fs complains of where our check finds nothing."""
+    image = reference(name)
+    with open_device(image.path, extra=list(image.extra)) as device:
+        wrong = Overlay(StaysOpen(device))
+        for patch in case.patches:
+            wrong.pwrite(*patch)
+        if not check(Image(StaysOpen(wrong))).sound:
+            return []
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        path = Path(directory) / "image"
+        with image.path.open("rb") as source:
+            copy_open(source.fileno(), path)
+        path.chmod(0o644)
+        with path.open("r+b") as file:
+            for at, data in case.patches:
+                file.seek(at)
+                file.write(data)
+        run = fsck(path, *image.extra)
+    return [f"exit status {run.rc}", *complaints(run.output)] if run.rc or complaints(run.output) else []
+
+
+def _main(words: list[str]) -> None:
+    name, *rest = words
+    judge = judged
+    if rest[0] == "judge":
+        rest = rest[1:]
+        judge = lambda name, case: (unseen(name, case), [])  # noqa: E731
+    every, *rest = rest
+    some = [case for case in facts(name).cases if all(word in str(case) for word in rest)]
+    fields.told(name, some[:: int(every)], judge)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])
+
+
+__all__ = ["Case", "facts", "judged"]

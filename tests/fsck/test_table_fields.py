@@ -1,0 +1,112 @@
+"""A field of what holds a volume together is wrong: readers bear it, and a repair loses nothing.
+
+`make nightly` tries every field with every wrong value (F2_FSCK_EVERY); here it is some of them, from all over.
+`python -m tests.fsck.table_fields IMAGE 1 WORD...` tells the story of one.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from f2tools.f2fs.layout.xattr import XattrEntry, XattrHeader, xattr_places
+from f2tools.fsck.repair.attributes import sound_xattrs
+from tests.fsck import table_fields
+
+ALL = bool(int(os.environ.get("F2_FSCK_EVERY", "0")))
+MORE = (
+    "plain", "features", "blocks16k-compress", "packed-ssa", "multi-device", "zoned", "sections", "phone",
+    "checkpoint-disabled", "crash-append-inline", "crash-several", "crash-xattr", "crash-stress-3",
+)  # fmt: skip
+IMAGES = ("base", "checksums", "crash-orphan", *(MORE if ALL else ()))
+SLICE = 1 << 30 if ALL else 20  # cases of an image
+TOLD = 5
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_one_wrong_field_of_a_table_costs_nothing_that_another_place_knows(name: str) -> None:
+    cases = table_fields.facts(name).cases
+    failures = [
+        f"{case}: {wrong[:TOLD]}"
+        for case in cases[:: max(1, len(cases) // SLICE)]
+        if (wrong := table_fields.judged(name, case)[0])
+    ]
+    assert not failures, "\n".join(failures)
+
+
+def _holds(name: str, words: str) -> None:
+    cases = [case for case in table_fields.facts(name).cases if str(case).startswith(words)][:2]
+    assert cases
+    assert not [wrong for case in cases for wrong in table_fields.judged(name, case)[0]]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["checkpoint valid_block_count newest head", "checkpoint valid_block_count newest tail",
+     "checkpoint cp_pack_total_block_count newest = ", "checkpoint sit_ver_bitmap_bytesize newest = ",
+     "checkpoint cp_pack_start_sum newest = ffffffff", "checkpoint cur_data_segno[0] newest = ffffffff"],
+)  # fmt: skip
+def test_a_newer_checkpoint_that_was_complete_is_not_given_up_for_one_field(words: str) -> None:
+    _holds("crash-orphan", words)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("crash-orphan", "sit vblocks segno 3 in the journal"), ("crash-orphan", "journal n_sits sit"),
+     ("crash-xattr", "nat block_addr nid 9 in the journal = 00000000"), ("crash-xattr", "journal n_nats nat"),
+     ("crash-append-inline", "nat block_addr nid 22 = 00000001"),
+     ("crash-append-inline", "journal nid nat entry 18 = 00000013"), ("crash-several", "journal nid nat entry 13")],
+)  # fmt: skip
+def test_what_was_fsynced_comes_back_beside_a_wrong_entry(name: str, words: str) -> None:
+    _holds(name, words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["checkpoint cp_pack_start_sum newest = 00000003", "checkpoint ckpt_flags newest = 000000c2",
+     "checkpoint ckpt_flags newest = 000000c4"],
+)  # fmt: skip
+def test_the_blocks_of_a_pack_tell_what_they_are(words: str) -> None:
+    _holds("crash-orphan", words)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("crash-orphan", "super feature copy 0 = 00004000"), ("features", "super qf_ino[0] copy 0 sealed"),
+     ("features", "super segment_count copy 0+1 sealed = 0000023f"),
+     ("features", "super cp_blkaddr copy 0+1 sealed = 00010200"),
+     ("crash-orphan", "checkpoint valid_inode_count newest = 00000000")],
+)  # fmt: skip
+def test_what_the_volume_shows_is_believed(name: str, words: str) -> None:
+    _holds(name, words)
+
+
+@pytest.mark.parametrize("name", ["base", "features"])
+def test_a_wrong_length_costs_one_attribute(name: str) -> None:
+    _holds(name, "xattr e_value_size of /xattr/many entry 24 = ffff")
+    _holds(name, "xattr e_name_len of /xattr/many")
+
+
+def _area(attributes: dict[bytes, bytes], size: int = 400) -> bytes:
+    parts = [XattrHeader(h_magic=0xF2F52011, h_refcount=1, h_reserved=[0] * 4).build()]
+    for name, value in attributes.items():
+        entry = XattrEntry(e_name_index=1, e_name_len=len(name), e_value_size=len(value)).build() + name + value
+        parts.append(entry + bytes(-len(entry) % 4))
+    return b"".join(parts).ljust(size, b"\0")
+
+
+def test_sound_attributes_stay_as_they_are() -> None:
+    area = _area({b"one": b"\x01" * 10, b"two": b"", b"zeros": bytes(9), b"last": b"value\0"})
+    assert sound_xattrs(area) == area
+
+
+def test_behind_a_wrong_length_the_list_goes_on() -> None:
+    area = bytearray(_area({b"one": b"abc", b"two": b"defg" * 5, b"three": b"hi"}))
+    second = list(xattr_places(bytes(area)))[1].at
+    for length in (0xFFFF, 0x400, 1, 0):
+        area[second + 2 : second + 4] = length.to_bytes(2, "little")
+        kept = sound_xattrs(bytes(area))
+        names = {kept[item.name_at : item.value_at]: kept[item.value_at : item.end] for item in xattr_places(kept)}
+        assert b"defg".startswith(names.pop(b"two", b"")[:4])
+        assert names == {b"one": b"abc", b"three": b"hi"}
