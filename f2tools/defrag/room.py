@@ -285,8 +285,8 @@ def free_histogram(volume: Any) -> list[tuple[int, int, int]]:
         starts.append(geo.start_block(some[row]) + first)
         ends.append(geo.start_block(some[row]) + last)
     start, end = np.sort(np.concatenate(starts)), np.sort(np.concatenate(ends))
-    start, end = start[~np.isin(start, end)], end[~np.isin(end, start)]
-    counts = end - start
+    apart = end[:-1] != start[1:]
+    counts = end[np.append(apart, True)[: end.size]] - start[np.append(True, apart)[: start.size]]
     bins = np.floor(np.log2(counts)).astype(np.int64) if counts.size else counts
     return [
         (1 << power, int((bins == power).sum()), int(counts[bins == power].sum()))

@@ -343,6 +343,8 @@ class _Targets:
             return self._sparse_target(named.path, request.sparse_size)
         behind, _ = file_and_part(named.path)
         if not os.path.lexists(behind):
+            if _among_devices(behind):
+                raise Usage(f"{named.path}: there is no such device")
             if size is None:
                 raise Usage(f"{named.path} does not exist; --size 1G makes it")
             self._creatable(named.path)
@@ -489,3 +491,9 @@ def parse_extra(texts: Sequence[str]) -> tuple[Extra, ...]:
             raise Usage(f"-c {text}: DEVICE or DEVICE@NAME is needed")
         found.append(Extra(path, alias or None))
     return tuple(found)
+
+
+def _among_devices(path: str) -> bool:
+    """Whether a file by that name would lie among devices, in memory, under a name that was mistyped."""
+    directory = f"{os.path.realpath(os.path.dirname(path) or '.')}/"
+    return directory.startswith("/dev/") and not directory.startswith("/dev/shm/")

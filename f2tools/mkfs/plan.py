@@ -221,7 +221,7 @@ class _Planner:
             specs = (replace(first, size_bytes=wanted * self.sector_size), *specs[1:])
         whole = tuple(replace(s, size_bytes=s.size_bytes // self.sector_size * self.sector_size) for s in specs)
         if sum(s.size_bytes for s in whole) > F2FS_MAX_SEGMENT * 2 << 20:
-            raise Usage("an F2FS volume has 16 TiB at most; give a number of sectors, or fewer devices")
+            raise Usage("an F2FS volume has 16 TiB at most; give a smaller --size, or fewer devices")
         return whole
 
     def _look_at_zones(self) -> None:

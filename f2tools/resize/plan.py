@@ -358,7 +358,8 @@ def _segments_in(state: State, size_bytes: int) -> int:
     zone = geo.segs_per_zone * BLOCKS_PER_SEG
     segments = (blocks - state.home) // zone * geo.segs_per_zone
     if segments > F2FS_MAX_SEGMENT:
-        raise DoesNotFit(f"{human_size(size_bytes)}: an F2FS volume has 16 TiB at most")
+        most = human_size(F2FS_MAX_SEGMENT * BLOCKS_PER_SEG * geo.block_size)
+        raise DoesNotFit(f"{human_size(size_bytes)}: an F2FS volume with these blocks has {most} at most")
     if state.device_segments and blocks - state.home - _other_devices(state) < zone:
         raise DoesNotFit("only the last device of a volume can change its size, and it must keep a zone")
     if segments <= 0:

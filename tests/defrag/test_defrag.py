@@ -19,6 +19,7 @@ from f2tools.defrag.block_range import NoRoom, Range, Worse, move_range
 from f2tools.defrag.cli import defrag
 from f2tools.defrag.defrag import Defrag, Outcome
 from f2tools.defrag.files import FileMap, chosen_files, device_starts
+from f2tools.defrag.room import free_histogram
 from f2tools.device import open_device
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.changes.record import Recorder
@@ -620,6 +621,25 @@ def test_the_report_knows_every_block(copy: Path) -> None:
     assert 0 < by_path["/f3"]["score"] <= 100
     scores = [entry["fragments"] - entry["ideal"] for entry in said["list"]]
     assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("name", [*AGED, "full-of-holes", "empty"])
+def test_free_runs_are_those_of_the_segment_table(name: str, tmp_path: Path) -> None:
+    made = name in ("full-of-holes", "empty")
+    image = fresh(tmp_path) if made else images.reference(name).path
+    extra = [] if made else list(images.reference(name).extra)
+    with open_device(image, extra=extra) as device, Volume(device) as volume:
+        sit = volume.sit
+        if name == "full-of-holes":  # each second block of everything
+            sit.vblocks[:] = 256
+            sit.valid_map = lambda some: np.full((len(some), 64), 0xAA, np.uint8)  # type: ignore[method-assign]
+        bits = np.unpackbits(sit.valid_map(np.arange(sit.vblocks.size)), axis=1).ravel()
+        found = free_histogram(volume)
+    lengths = [len(run) for run in "".join(map(str, bits.tolist())).split("1") if run]
+    wanted = {power: [length for length in lengths if length.bit_length() - 1 == power] for power in range(40)}
+    assert [row for row in found if row[1]] == [
+        (1 << power, len(some), sum(some)) for power, some in wanted.items() if some
+    ]
 
 
 def test_the_report_changes_nothing_and_names_the_worst(copy: Path, tmp_path: Path) -> None:

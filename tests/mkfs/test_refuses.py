@@ -55,6 +55,17 @@ def test_a_request_that_makes_no_sense(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("options", ["", "--size 64M", "--size 64M --dry-run", "--size 64M -c /dev/nothere2"])
+def test_no_file_is_made_among_devices(options: str, tmp_path: Path) -> None:
+    for name in ("/dev/nothere", "/dev/disk/../nothere"):
+        with pytest.raises(Usage, match=r"/dev/.*: there is no such device"):
+            f2mkfs(name, *shlex.split(options))
+    (tmp_path / "link").symlink_to("/dev")
+    with pytest.raises(Usage, match="there is no such device"):
+        f2mkfs(tmp_path / "link" / "nothere", *shlex.split(options))
+    assert not Path("/dev/nothere").exists()
+
+
 def test_no_image_is_named() -> None:
     with pytest.raises(Usage, match="which image"):
         f2mkfs()

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 NOREPLACE, EXCHANGE, WHITEOUT = 1, 2, 4
-MANY = 200  # files at a time: a fast machine does not fill the volume either
+MANY = 2000  # files at a time, where it is not told otherwise
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -28,8 +28,8 @@ def renameat2(old: Path, new: Path, flags: int) -> int:
 class Program:
     """Its files, by path below the directory: content."""
 
-    def __init__(self, top: Path, seed: int) -> None:
-        self.top, self.seed = top, seed
+    def __init__(self, top: Path, seed: int, many: int) -> None:
+        self.top, self.seed, self.many = top, seed, many
         self.chance = random.Random(seed)
         self.parents = [top / f"shared-{number}" for number in range(4)]
         for parent in self.parents:
@@ -48,7 +48,7 @@ class Program:
 
     def step(self, number: int) -> None:
         chance = self.chance
-        if len(self.files) >= MANY:
+        if len(self.files) >= self.many:
             self.remove(number)
         chance.choice((self.make, self.make, self.change, self.rename, self.move_home, self.exchange, self.link,
                        self.remove, self.look, self.whiteout))(number)  # fmt: skip
@@ -168,13 +168,13 @@ class Program:
 
 
 def main() -> None:
-    """DIRECTORY SEED STEPS [leave]: with `leave` the files stay."""
+    """DIRECTORY SEED STEPS [leave [FILES]]: with `leave` the files stay; so many are there at most at a time."""
     top, seed, steps = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    program = Program(top, seed)
+    program = Program(top, seed, int(sys.argv[5]) if sys.argv[5:] else MANY)
     for number in range(steps):
         program.step(number)
     program.look_at_all()
-    if sys.argv[4:] != ["leave"]:
+    if sys.argv[4:5] != ["leave"]:
         for path in program.files:
             path.unlink()
         for home in program.homes:
