@@ -138,6 +138,8 @@ class Cases:
                 others = ()
             for wrong in self._wrong((name, 1024 + at, size), others):
                 for copies in ((0,), (1,), (0, 1)):
+                    if name.startswith("devs") and copies == (0, 1) and self.image.sb.devs[0].path.strip(b"\0"):
+                        continue  # which part of the volume lies where is not looked for: fsck refuses
                     for sealed in seals:
                         patches: list[Patch] = []
                         for copy in copies:

@@ -103,7 +103,8 @@ def judged(name: str, case: Case) -> tuple[list[str], list[str]]:
             now, _ = tree_on(wrong, recovered)
         except Exception:
             return [*said, traceback.format_exc(limit=-6)], []
-    if case.what == "orphan":  # a file without a name that is in no list gets one: its content may be wanted
+    # a file without a name that no list, and no entry of the journal, calls deleted gets one: it may be wanted
+    if case.what in ("orphan", "journal"):
         now = {path: item for path, item in now.items() if path in before.tree or item[LINKS] != 1}
     return list(fields.differences(before, _but_for(before, now, case), case)), story  # type: ignore[arg-type]
 
