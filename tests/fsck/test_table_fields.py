@@ -56,7 +56,9 @@ def test_a_newer_checkpoint_that_was_complete_is_not_given_up_for_one_field(word
     [("crash-orphan", "sit vblocks segno 3 in the journal"), ("crash-orphan", "journal n_sits sit"),
      ("crash-xattr", "nat block_addr nid 9 in the journal = 00000000"), ("crash-xattr", "journal n_nats nat"),
      ("crash-append-inline", "nat block_addr nid 22 = 00000001"),
-     ("crash-append-inline", "journal nid nat entry 18 = 00000013"), ("crash-several", "journal nid nat entry 13")],
+     ("crash-append-inline", "journal nid nat entry 18 = 00000013"), ("crash-several", "journal nid nat entry 13"),
+     ("crash-stress-3", "journal nid nat entry 36 = 0001006f"),
+     ("crash-stress-3", "journal nid nat entry 18 = 00000003")],
 )  # fmt: skip
 def test_what_was_fsynced_comes_back_beside_a_wrong_entry(name: str, words: str) -> None:
     _holds(name, words)

@@ -59,6 +59,10 @@ def stray_node(work: Work, finding: Finding, plan: JudgeFooter) -> bool:
     block = work.surgery.read(blkaddr)
     own = footer_in(block)
     other = work.scan.row_of(int(own["nid"]))
+    if other >= 0 and _older_is_free(work, int(work.scan.addr[other]), blkaddr) and _named_by_both(work, blkaddr):
+        work.surgery.set_nat(int(own["nid"]), int(own["ino"]), blkaddr)
+        work.note(finding, f"it is the newer block of nid {own['nid']}")
+        return True
     named = named_by_summaries(work.image, [blkaddr])[0].tolist() == [nid] and row >= 0
     taken = other >= 0 and work.scan.addr[other] == blkaddr
     if not named or taken or not plausible(work, block, work.scan.nat_ino[row] == nid):
@@ -117,6 +121,16 @@ def footer(work: Work, finding: Finding, plan: SetFooter) -> bool:
         return True
     work.note(finding, f"{plan.field} corrected")
     return work.surgery.set_footer(plan.nid, plan.field, plan.value)
+
+
+def _older_is_free(work: Work, older: int, blkaddr: int) -> bool:
+    """Whether the segment table calls the block that the NAT has for a node free, and the other one valid."""
+    geo = work.image.geo
+    if not geo.in_main(older) or not geo.in_main(blkaddr):
+        return False
+    segno, at = np.divmod(np.array([older, blkaddr]) - geo.main_blkaddr, geo.blocks_per_seg)
+    valid = np.unpackbits(work.image.sit.valid_map(segno), axis=1)[np.arange(2), at]
+    return valid.tolist() == [0, 1]
 
 
 def _named_by_both(work: Work, blkaddr: int) -> bool:
