@@ -349,11 +349,11 @@ class Scan(NodeTable):
             self.bad_pointers.append(np.stack([rows[at[bad]], ofs[bad], addr[bad]], axis=1))
             np.add.at(table["bad"], inode_rows[at[bad]], 1)
         last = np.full(size, -1, np.int64)
-        last[at] = fofs
+        last[at[~head]] = fofs[~head]  # a mark is no block, and where it is right some follow
         written = last
         if special:
             written = np.full(size, -1, np.int64)
-            written[at[~new]] = fofs[~new]
+            written[at[~new & ~head]] = fofs[~new & ~head]
         if is_inode:  # every row once, one after the other
             some = table[int(inode_rows[0]) : int(inode_rows[0]) + size]
             some["data"], some["last"], some["last_written"] = counted, last, written
