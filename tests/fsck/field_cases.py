@@ -20,11 +20,14 @@ from f2tools.f2fs.layout.constants import (
     NEW_ADDR,
 )
 from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, bitmap_size, dentries_in, reserved_size
+from f2tools.f2fs.layout.hashes import dentry_hash
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.volume.data import Cluster
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
+from f2tools.fsck.checks.folding import FEW
+from f2tools.fsck.facts.dentries import folded_hash
 
 SKIPPED = {"i_name", "i_ext", "i_addr", "i_nid", "footer", "i_inode_checksum"}  # made below, or nothing to repair
 
@@ -45,6 +48,7 @@ class Case:
     is_cut: bool = False  # whether with a wrong size the file looks as if it had been cut there
     tie: bool = False  # whether one place says this and one that, and nobody else knows
     unpacked: bool = False  # whether no cluster shows how the file is compressed
+    neutral: bool = False  # whether the names in a directory have the same hashes if it is casefolded or not
 
     def __str__(self) -> str:
         return f"{self.what} {self.field} of {shown_bytes(self.path)} = {self.wrong[::-1].hex()}"
@@ -107,7 +111,7 @@ def _inode_cases(volume: Volume, path: bytes, inode: Inode, inos: list[int]) -> 
         "i_projid": (1000,),
     }  # fmt: skip
 
-    unpacked = not _has_clusters(volume, inode)
+    unpacked, neutral = not _has_clusters(volume, inode), _is_neutral(volume, inode)
 
     def at(name: str, offset: int, wrong: bytes) -> Case | None:
         if raw[offset : offset + len(wrong)] == wrong:
@@ -116,7 +120,7 @@ def _inode_cases(volume: Volume, path: bytes, inode: Inode, inos: list[int]) -> 
         cut = name == "i_size" and _is_cut(volume, inode, int.from_bytes(wrong, "little"))
         return Case(
             "inode", name, path, inode.ino, base + offset, wrong, inode.blkaddr, geo.block_size, keeps, cut,
-            unpacked=unpacked,
+            unpacked=unpacked, neutral=neutral,
         )  # fmt: skip
 
     layouts = [(InodeLayout, 0), *([(InodeExtra, INODE_ADDR_OFFSET)] if inode.extra_isize else [])]
@@ -144,6 +148,16 @@ def _inode_cases(volume: Volume, path: bytes, inode: Inode, inos: list[int]) -> 
             yield from _footer_cases(volume, path, nid, inode.ino, volume.nodes.address(nid), inos)
     for what, field, nid in _nodes_below(volume, inode):
         yield from _word_cases(volume, what, field, path, inode, nid, near)
+
+
+def _is_neutral(volume: Volume, inode: Inode) -> bool:
+    """Whether nothing shows if the names of a directory are casefolded; with a key for hashes, few say nothing."""
+    if not inode.is_dir:
+        return False
+    entries = [entry for entry in volume.dirs.entries(inode) if entry.name not in (b".", b"..")]
+    if inode.encrypted:
+        return len(entries) < FEW
+    return all(folded_hash(entry.name) == dentry_hash(entry.name) for entry in entries)
 
 
 def _has_clusters(volume: Volume, inode: Inode) -> bool:

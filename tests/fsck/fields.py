@@ -43,16 +43,17 @@ from tests.fsck.trees import shown
 from tests.images import reference
 
 KIND, MODE, UID, GID, LINKS, SIZE, MTIME = 0, 1, 2, 3, 4, 5, 7  # in what `shown` gives
-MARKS, PROJECT, CRTIME, PACKING, SECRET = 9, 10, 11, 12, 13  # in what `_more` adds
+COMPRESSED, FOLDED, PROJECT, CRTIME, PACKING, SECRET = 10, 11, 12, 13, 14, 15  # in what `_more` adds
 CHECKSUM_AT = INODE_ADDR_OFFSET + InodeExtra.offset_of("i_inode_checksum")
 # kinds of which an entry says the one and i_mode the other, and nothing else is to be asked
 TIES = [*({a, stat.S_IFREG} for a in ("symlink", "fifo", "socket")),
         *({a, b} for a in ("fifo", "socket") for b in (stat.S_IFIFO, stat.S_IFSOCK)),
         *({a, b} for a in ("char", "block") for b in (stat.S_IFCHR, stat.S_IFBLK))]  # fmt: skip
+# the same of a file that never had a byte
+EMPTY_TIES = [{"file", number} for number in (stat.S_IFIFO, stat.S_IFSOCK)]
 ATTRIBUTES = {
     "permissions": MODE, "owner": UID, "group": GID, "size": SIZE, "mtime": MTIME, "project": PROJECT, "crtime": CRTIME,
 }  # fmt: skip
-FLAGS = F2FS_CASEFOLD_FL | F2FS_COMPR_FL | F2FS_DEVICE_ALIAS_FL  # that say how to read the rest
 READ_WITH_CONTENT = {"i_compress_algorithm", "i_log_cluster_size", "i_compress_flag"}  # `fsck --data`
 MARKED = FADVISE_ENCRYPT_BIT | FADVISE_VERITY_BIT
 
@@ -99,8 +100,9 @@ def _more(volume: Volume, inode: Inode) -> tuple[Any, ...]:
             for at in range(run.count if run.blkaddr != NEW_ADDR else 0):
                 block = volume.device.pread((run.blkaddr + at) * size, size)
                 secret.update((run.fofs + at).to_bytes(8, "little") + block)
-    marks = inode.i_flags & FLAGS, inode.i_advise & MARKED
-    return (marks, extra.get("i_projid"), inode.crtime_ns, packed, secret.digest())
+    marks = inode.i_flags & F2FS_DEVICE_ALIAS_FL, inode.i_advise & MARKED
+    flags = inode.i_flags & F2FS_COMPR_FL, inode.i_flags & F2FS_CASEFOLD_FL
+    return (marks, *flags, extra.get("i_projid"), inode.crtime_ns, packed, secret.digest())
 
 
 # -- a case -----------------------------------------------------------------------------------------------------------
@@ -181,8 +183,10 @@ def _alone(before: Facts, case: Case) -> set[int]:
         return alone
     was = before.tree.get(case.path)
     number = int.from_bytes(case.wrong, "little")
-    if was is not None and case.field == "i_mode" and {was[KIND], stat.S_IFMT(number)} in TIES:
-        return alone | {KIND, CONTENT}
+    if was is not None and case.field == "i_mode":
+        kinds = {was[KIND], stat.S_IFMT(number)}
+        if kinds in TIES or (kinds in EMPTY_TIES and not was[SIZE]):
+            return alone | {KIND, CONTENT}
     if (
         was is not None
         and case.field == "i_size"
@@ -190,9 +194,10 @@ def _alone(before: Facts, case: Case) -> set[int]:
     ):
         return alone | {CONTENT, SECRET}  # where in its last block a file ends, only its size says
     if case.unpacked and case.field in READ_WITH_CONTENT:
-        return alone | {PACKING, MARKS}
-    if case.unpacked and case.field == "i_flags" and was is not None and was[KIND] in ("file", "dir"):
-        return alone | {PACKING, *({MARKS} if not (number ^ was[MARKS][0]) & (FLAGS - F2FS_COMPR_FL) else ())}
+        return alone | {PACKING, COMPRESSED}
+    if case.field == "i_flags":
+        alone |= {PACKING, COMPRESSED} if case.unpacked else set()
+        alone |= {FOLDED} if case.neutral else set()
     return alone
 
 

@@ -243,7 +243,7 @@ def check_flags(batch: InodeBatch) -> Iterator[Finding]:
     if not feature & F2FS_FEATURE_DEVICE_ALIAS:
         wrong |= flags & np.uint32(F2FS_DEVICE_ALIAS_FL)
     wrong |= np.where(
-        (flags & F2FS_COMPR_FL != 0) & (head["i_inline"] & F2FS_INLINE_DATA != 0), flags & F2FS_COMPR_FL, 0
+        (flags & F2FS_COMPR_FL != 0) & (batch.inline & F2FS_INLINE_DATA != 0), flags & F2FS_COMPR_FL, 0
     ).astype(np.uint32)
     yield from _each(batch, wrong != 0, problems.INODE_FLAG, wrong, flags & ~wrong, "i_flags")
     advise = head["i_advise"]

@@ -219,7 +219,7 @@ def batch_of(
     inline |= (head["i_inline"] & F2FS_INLINE_DENTRY != 0) | lost_xattr | empty
     xattr = np.where(inline, DEFAULT_INLINE_XATTR_ADDRS, 0).astype(np.int64)
     if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
-        xattr = np.where(extra >= 4, _flexible_words(geo, head, blocks, extra), xattr).astype(np.int64)
+        xattr = np.where(extra >= 4, _flexible_words(image, head, blocks, extra), xattr).astype(np.int64)
     xattr = np.minimum(xattr, np.maximum(words - extra // 4 - 1, 0))
     at = INODE_ADDR_OFFSET + extra + 4 * DEF_INLINE_RESERVED_SIZE
     size = np.maximum(4 * (words - extra // 4 - xattr - DEF_INLINE_RESERVED_SIZE), 0)
@@ -276,9 +276,14 @@ def _lost_extra(
 
 
 def _flexible_words(
-    geo: Geometry, head: NDArray[np.void], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
+    image: Image, head: NDArray[np.void], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """i_inline_xattr_size; where it is impossible, or the header of attributes lies elsewhere, that of most inodes."""
+    """i_inline_xattr_size; that of most inodes where it is impossible, or contradicts what lies in the inode.
+
+    The header of attributes may lie elsewhere; addresses, where attributes would; or the last block of a file in nodes
+    behind its end, and with the size that all others have at it.
+    """
+    geo = image.geo
     said, most = head["i_inline_xattr_size"].astype(np.int64), geo.addrs_per_inode - extra // 4 - 1
     possible = said[(extra >= 4) & (said <= most)]
     if not possible.size:
@@ -288,6 +293,16 @@ def _flexible_words(
     words, rows = blocks.view("<u4"), np.arange(said.size)
     stands = words[rows, end - np.minimum(said, most)] == F2FS_XATTR_MAGIC
     shifted = (words[:, end - usual] == F2FS_XATTR_MAGIC) & ~stands & (head["i_inline"] & F2FS_INLINE_XATTR != 0)
+    others = (head["i_inline"] & F2FS_INLINE_XATTR != 0) & (extra >= 4) & (said != usual)
+    doubted = others & ~stands & (said <= most)
+    for row in np.flatnonzero(doubted).tolist():
+        room = words[row, end - max(int(said[row]), usual) : end].astype(np.int64)
+        shifted[row] |= bool(
+            said[row] > usual and room.any() and (geo.in_main(room) | (room >= COMPRESS_ADDR) | (room == 0)).all()
+        )
+        if not shifted[row] and np.count_nonzero(others) == 1:
+            last = _last_in_nodes(image, words[row, end : end + 5].tolist(), geo.addrs_per_inode - int(extra[row]) // 4)
+            shifted[row] = last >= 0 and last - usual + 1 == -(-int(head["i_size"][row]) // geo.block_size)
     return np.where((said > most) | shifted, usual, said)
 
 
@@ -307,7 +322,7 @@ def _lost_inline_xattr(
         return without
     end = INODE_ADDR_OFFSET // 4 + geo.addrs_per_inode
     if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:  # a size says where they begin, whatever the flag says
-        said = _flexible_words(geo, head, blocks, extra)[rows]
+        said = _flexible_words(image, head, blocks, extra)[rows]
         fits = (said > 0) & (said < geo.addrs_per_inode - extra[rows] // 4)
         without[rows] = fits & (blocks.view("<u4")[rows, end - np.where(fits, said, 1)] == F2FS_XATTR_MAGIC)
         return without
@@ -442,7 +457,7 @@ def _wrongly_inline(batch: InodeBatch) -> NDArray[np.intp]:
         words = batch.blocks.view("<u4")
         first = words[rows, (INODE_ADDR_OFFSET + batch.extra[rows]) // 4].astype(np.int64)
         at = INODE_ADDR_OFFSET // 4 + geo.addrs_per_inode
-        rows = rows[geo.in_main(first) | words[rows, at : at + 5].any(axis=1)]
+        rows = rows[geo.in_main(first) | (first >= COMPRESS_ADDR) | words[rows, at : at + 5].any(axis=1)]
     wrong = [row for row in rows.tolist() if not (dentries[row] and _begins_with_itself(batch, row))]
     said_empty = head["i_inline"] & F2FS_DATA_EXIST == 0
     large = head["i_size"] > batch.inline_size.astype(np.uint64)
