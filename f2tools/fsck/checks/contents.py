@@ -176,7 +176,8 @@ def check_verity(tree: Tree) -> Iterator[Finding]:
             repair = SetFieldEarly(ino, "i_size", size) if wrong else ClearAdvise(ino, FADVISE_VERITY_BIT)
             yield _finding(tree, ino, problems.VERITY, _said(error), repair)
     ends = np.minimum(scan.inodes["size"], np.uint64(1 << 62)).astype(np.int64)
-    beyond = files & ~marked & (scan.inodes["last_written"] >= -(-ends // scan.geo.block_size))
+    span = scan.geo.block_size * scan.inodes["cluster"].astype(np.int64)
+    beyond = files & ~marked & (scan.inodes["last_written"] * scan.geo.block_size >= -(-ends // span) * span)
     for row in np.flatnonzero(beyond).tolist():
         ino, advise = tree.ino(row), int(scan.inodes["advise"][row])
         if _sealed_size(readers, ino) == int(ends[row]):
