@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_ENCRYPT, F2FS_FEATURE_QUOTA_INO, F2FS_FEATURE_VERITY
-from f2tools.fsck.checks import checkpoint, device, dir, inode, nat, recovery, sit, summary, tree, xattr
+from f2tools.fsck.checks import checkpoint, device, dir, folding, inode, nat, recovery, sit, summary, tree, xattr
 from f2tools.fsck.checks import super as superblock
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.scan import Scan
@@ -98,7 +98,7 @@ def _run(
         for each in _SCAN_CHECKS:
             yield from each(scan)
         report.tree = Tree(scan)
-        for each in (*dir.CHECKS, *_content_checks(image, content)):
+        for each in (*dir.CHECKS, *folding.CHECKS, *_content_checks(image, content)):
             yield from each(report.tree)
     for each in device.CHECKS:
         yield from each(image)

@@ -519,7 +519,7 @@ DIR_LINKS = _problem(
 INODE_BLOCKS = _problem(
     "I004", "inode-blocks", ERROR, "i_blocks is not the number of blocks",
     "Data blocks, reserved ones included, node blocks, and the inode itself.",
-    "counted anew",
+    "where just as many addresses are too many, or lost, as the summaries say, these are corrected; else counted anew",
     plans=(SetBlocks,),
 )  # fmt: skip
 INLINE_SIZE = _problem(
@@ -557,8 +557,8 @@ INLINE_FLAGS = _problem(
     "I010", "inline-flags", ERROR, "inline flags contradict the inode",
     "Inline data is for files and symlinks, inline entries for directories, and never both; an inode with one of them "
     "has no nodes.",
-    "the wrong flag is taken away",
-    plans=(SetField, ClearNodePointers),
+    "the wrong flag is taken away; that of attributes inside is set where they begin there",
+    plans=(SetFieldEarly, SetField, ClearNodePointers),
 )  # fmt: skip
 EXTRA_SIZE = _problem(
     "I011", "extra-isize", ERROR, "i_extra_isize can't be",
@@ -637,8 +637,8 @@ INODE_TIME = _problem(
 INODE_FLAG = _problem(
     "I023", "inode-flag", WARNING, "an inode has a flag that does not go with its kind or the volume",
     "For instance casefold on a file, or compression on a volume without that feature. The kernel refuses some.",
-    "the flag is taken away",
-    plans=(SetField,),
+    "the flag is taken away; that of compression is set where clusters are compressed",
+    plans=(SetFieldEarly, SetField),
 )  # fmt: skip
 INODE_FLAG_UNKNOWN = _problem(
     "I024", "unknown-inode-flag", WARNING, "unknown inode flags",
@@ -649,8 +649,8 @@ INODE_FLAG_UNKNOWN = _problem(
 ENCRYPT_CONTEXT = _problem(
     "I025", "encryption-context", ERROR, "marked as encrypted, without an encryption context",
     "Without its context nobody can read the file with any key; a plain file with this mark reads as an error.",
-    "the mark is taken away where the feature or the context is missing",
-    plans=(SetFieldLast, ClearAdvise),
+    "the mark is taken away where the feature or the context is missing, and set where only the mark is",
+    plans=(SetFieldEarly, SetFieldLast, ClearAdvise),
 )  # fmt: skip
 INODE_PROJECT = _problem(
     "I027", "inode-project", WARNING, "a project number on a volume without projects",
@@ -662,7 +662,7 @@ COMPRESS_PARAMETERS = _problem(
     "I028", "compress-parameters", ERROR, "compression parameters can't be",
     "Algorithms are 0 to 3, clusters have 2^2 to 2^8 blocks. The kernel refuses the inode.",
     "taken from how the clusters lie, or the flag is taken away",
-    plans=(SetField,),
+    plans=(SetFieldEarly, SetField),
 )  # fmt: skip
 COMPRESS_BLOCKS = _problem(
     "I029", "compress-blocks", WARNING, "i_compr_blocks is not what compression saved",
@@ -919,8 +919,8 @@ CLUSTER_CONTENT = _problem(
 VERITY = _problem(
     "V001", "verity-descriptor", ERROR, "a sealed file has no sound verity descriptor",
     "The kernel refuses to open the file.",
-    "the mark is taken away where the feature or the descriptor is missing",
-    plans=(SetFieldLast, ClearAdvise),
+    "size or mark are set to what the descriptor says; the mark is taken away where feature or descriptor are missing",
+    plans=(SetFieldEarly, SetFieldLast, ClearAdvise),
 )  # fmt: skip
 VERITY_CONTENT = _problem(
     "V002", "verity-content", ERROR, "a sealed file is not what was sealed",

@@ -141,11 +141,16 @@ static int shape_is_right(const struct volume *vol, const struct inode *inode, c
     return 1;
 }
 
-/* Whether the flag of inline attributes may have been lost: they, or a hole of their size before nodes, are there. */
-static int attributes_may_be_lost(const struct volume *vol, const struct inode *inode, const uint8_t *block, int nodes)
+/* Whether the flag of inline attributes may be wrong: it is there, and they begin elsewhere or are something else; or it
+ * is not, and they are there, or a hole of their size before nodes.  `words` is what is kept for them. */
+static int attributes_may_be_misread(
+    const struct volume *vol, const struct inode *inode, const uint8_t *block, int64_t words, int nodes)
 {
-    if (vol->feature & FEATURE_FLEXIBLE_INLINE_XATTR || inode->inline_flags & INLINE_XATTR)
-        return 0;
+    const uint8_t *inside = block + ADDR + 4 * (vol->addrs - words);
+    if (inode->inline_flags & INLINE_XATTR)
+        return words && word_at(inside) != XATTR_MAGIC && (inode->xattr_nid || any_of(inside, words));
+    if (vol->feature & FEATURE_FLEXIBLE_INLINE_XATTR)
+        return words && word_at(inside) == XATTR_MAGIC;
     const uint8_t *room = block + ADDR + 4 * (vol->addrs - XATTR_WORDS);
     if (word_at(room) == XATTR_MAGIC)
         return 1;
@@ -220,7 +225,7 @@ static int take(
     facts->has_nodes = (uint8_t)nodes;
     if (nodes && (inside || (kind != REG && kind != DIR)))
         return 0;
-    if (attributes_may_be_lost(vol, &inode, block, nodes))
+    if (attributes_may_be_misread(vol, &inode, block, facts->inline_xattr, nodes))
         return 0;
     facts->size = inode.size;
     facts->blocks = inode.blocks;
@@ -250,6 +255,8 @@ static int take(
         facts->inline_xattr = 0; /* the room is there, but nothing in it counts */
     if (inside)
         return content_is_right(&inode, block, kind, facts);
+    if (kind == DIR && !word_at(block + ADDR + 4 * facts->start)) /* entries may be inside */
+        return 0;
     return (kind != REG && kind != DIR) || take_addresses(vol, block, row, facts, addresses);
 }
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tests.endurance import (
     audit,
     failing,
+    fields,
     fsx,
     images,
     injected,
@@ -30,6 +31,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     kernel.KILLED,
     kernel.CRASHED,
     lost_blocks.LOST,
+    fields.FIELDS,
     machine.MACHINE,
     parsers.PARSERS,
     xfstests.XFSTESTS,

@@ -43,7 +43,8 @@ from f2tools.fsck.check import check
 from f2tools.fsck.checks.xattr import ACLS, INDEXES
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.repair.rounds import StaysOpen
-from tests.fsck.fields import CHECKSUM_AT, values
+from tests.fsck.field_cases import values
+from tests.fsck.fields import CHECKSUM_AT
 
 Patch = tuple[int, bytes]
 Number = tuple[str, int, int]  # name, offset, bytes

@@ -50,6 +50,17 @@ def facts(name: str) -> fields.Facts:
 # -- a case -----------------------------------------------------------------------------------------------------------
 
 
+def cases(name: str) -> list[Any]:
+    """All cases of a reference image."""
+    return facts(name).cases
+
+
+def patch(name: str, case: Case) -> list[tuple[int, bytes]]:
+    """What a case writes over the image: (byte offset, bytes)."""
+    del name
+    return list(case.patches)
+
+
 @contextmanager
 def bounded() -> Iterator[None]:
     """End what takes too long, or too much memory."""
@@ -155,7 +166,7 @@ def _main(words: list[str]) -> None:
         rest = rest[1:]
         judge = lambda name, case: (unseen(name, case), [])  # noqa: E731
     every, *rest = rest
-    some = [case for case in facts(name).cases if all(word in str(case) for word in rest)]
+    some = [case for case in cases(name) if all(word in str(case) for word in rest)]
     fields.told(name, some[:: int(every)], judge)
 
 
@@ -163,4 +174,4 @@ if __name__ == "__main__":
     _main(sys.argv[1:])
 
 
-__all__ = ["Case", "facts", "judged"]
+__all__ = ["Case", "cases", "facts", "judged", "patch"]

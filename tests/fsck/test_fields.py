@@ -11,7 +11,7 @@ import os
 import pytest
 
 from f2tools.f2fs.layout.dentry import DirEntry
-from f2tools.f2fs.layout.node import Inode, InodeExtra, NodeFooter
+from f2tools.f2fs.layout.node import DirectNode, IndirectNode, Inode, InodeExtra, NodeFooter
 from f2tools.fsck.fields import WITNESSES
 from tests.fsck import fields
 
@@ -41,14 +41,32 @@ def test_one_wrong_field_costs_nothing_that_another_place_knows(name: str) -> No
      ("base", "inode i_xattr_nid of /xattr/spill = 00000000"), ("base", "footer flag of /xattr/dir = 00000000"),
      ("base", "inode i_addr of /links/soft3489 = 0000160b"), ("base", "inode i_mode of /links/null = 81b6"),
      ("base", "inode i_mode of /links/fifo = 21a0"), ("base", "inode i_inline of / = 04"),
-     ("base", "inode i_inline of /bigdir = 05"),
+     ("base", "inode i_inline of /bigdir = 05"), ("base", "inode i_inline of /xattr/dir = 01"),
      ("base", "inode i_inline of /xattr/dir = 04"), ("base", "inode i_inline of /xattr/max = 02"),
      ("checksums", "inode i_inline of /small/file-04097-20 = 01"),
      ("checksums", "inode i_size of /small/file-03487-12 = 00000000000006cf"),
      ("features", "inode i_inline_xattr_size of /small/a-00000-0 = ffff"),
      ("features", "inode i_inline_xattr_size of /xattr/spill = 0031"),
      ("features", "inode i_inline_xattr_size of /xattr/spill = 4032"),
-     ("features", "inode i_inline_xattr_size of /verity/v1 = 0000")],
+     ("features", "inode i_inline_xattr_size of /verity/v1 = 0000"),
+     ("features", "inode i_inline of /xattr/max = 00"), ("noinline-xattr", "inode i_inline of /xattrs/link = 0b"),
+     ("noinline", "inode i_inline of /small/some.longer.name-00001-1 = ff"),
+     ("noinline", "inode i_inline of /xattr/fifo = ff"), ("inline-xattr-size", "inode i_inline of /xattrs/folder = 00"),
+     ("device-alias-16k", "inode i_inline of /second.disk = 42"),
+     ("zoned", "inode i_addr of /links/hard0 = fffffffe"), ("history-a", "direct addr of /tmp/m158 = 00001000"),
+     ("compress-user", "inode i_addr of /compressed/tiny = 00001009"),
+     ("compress-released", "inode i_log_cluster_size of /compressed/text"),
+     ("blocks16k-compress", "inode i_log_cluster_size of /big/direct"),
+     ("compress-released", "inode i_flags of /compressed/text"),
+     ("fscrypt-android", "inode i_advise of /v2-aes256xts-pad32/AEUx7"),
+     ("features", "inode i_size of /verity/v1 = 0000010000000000"), ("features", "inode i_advise of /verity/v1"),
+     ("features", "inode i_inline_xattr_size of /sparse/depths = 0031"),
+     ("features", "inode i_inline_xattr_size of /sparse/depths = 0132"),
+     ("phone", "inode i_addr of /data/com.browser.app/databases/downloads.db-journal = 00000001"),
+     ("casefold", "inode i_flags of /folded = 00000000"), ("compress-lz4", "inode i_inline of /single = ff"),
+     ("compress-released", "inode i_inline of /compressed/text = a2"),
+     ("blocks16k-compress", "inode i_size of /big/direct = 0000000000300000"),
+     ("compress-lz4", "inode i_addr of /plain = 00002619")],
 )  # fmt: skip
 def test_the_majority_is_right(name: str, words: str) -> None:
     cases = [case for case in fields.facts(name).cases if str(case).startswith(words)][:2]
@@ -57,7 +75,10 @@ def test_the_majority_is_right(name: str, words: str) -> None:
 
 
 def test_of_every_field_it_is_told_who_else_knows_it() -> None:
-    layouts = (("inode", Inode), ("inode", InodeExtra), ("footer", NodeFooter), ("entry", DirEntry))
-    there = {(what, item.name) for what, layout in layouts for item in layout.fields} - {("inode", "footer")}
+    layouts = (
+        ("inode", Inode), ("inode", InodeExtra), ("footer", NodeFooter), ("entry", DirEntry),
+        ("direct", DirectNode), ("indirect", IndirectNode),
+    )  # fmt: skip
+    there = {(what, item.name) for what, layout in layouts for item in layout.fields if item.name != "footer"}
     assert {(item.structure, item.field) for item in WITNESSES} == there | {("entry", "bitmap"), ("entry", "name")}
     assert len(WITNESSES) == len({item[:2] for item in WITNESSES})

@@ -72,6 +72,20 @@ def descriptor_place(nodes: NodeReader, inode: Inode) -> tuple[int, int] | None:
     return position, size
 
 
+def sealed_size(nodes: NodeReader, data: DataReader, inode: Inode) -> int | None:
+    """The size that the descriptor of a file names, whatever its inode says; None where there is no sound one."""
+    found = next((x.value for x in xattrs_of(nodes, inode) if x.index == XATTR_INDEX_VERITY and x.name == b"v"), b"")
+    if len(found) != _LOCATION.size or not data.readable(inode):
+        return None
+    version, size, position = _LOCATION.unpack(found)
+    if version != 1 or not VerityDescriptor.size <= size <= _MAX_DESCRIPTOR or position >= 1 << 63:
+        return None
+    said = VerityDescriptor.parse(_read(data, inode, position, size))
+    right = said.version == 1 and said.hash_algorithm in VERITY_ALGORITHMS and 10 <= said.log_blocksize <= 16
+    right = right and said.salt_size <= len(said.salt) and said.sig_size <= size - VerityDescriptor.size
+    return said.data_size if right and said.data_size <= position else None
+
+
 def _tree_offset(inode: Inode) -> int:
     """Where the Merkle tree begins, in bytes of the file."""
     return -(-inode.i_size // VERITY_ALIGN) * VERITY_ALIGN

@@ -34,13 +34,21 @@ from f2tools.f2fs.layout.quota import (
 from f2tools.f2fs.volume.data import Cluster, DataReader
 from f2tools.f2fs.volume.node import NodeReader
 from f2tools.f2fs.volume.quota import quota_inos, read_quota
-from f2tools.f2fs.volume.verity import read_verity, verify_content
+from f2tools.f2fs.volume.verity import read_verity, sealed_size, verify_content
 from f2tools.f2fs.volume.xattr import encryption_context
 from f2tools.fsck import problems
 from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding, Problem
-from f2tools.fsck.plans import ClearAdvise, CountQuota, RebuildMerkleTree, RepairCluster, RepairPlan, RewriteQuotaFile
+from f2tools.fsck.plans import (
+    ClearAdvise,
+    CountQuota,
+    RebuildMerkleTree,
+    RepairCluster,
+    RepairPlan,
+    RewriteQuotaFile,
+    SetFieldEarly,
+)
 
 INODES_AT_ONCE = 512
 QUOTA_BYTES = 64 << 20  # of a quota file: a million users take as much
@@ -154,15 +162,34 @@ def check_verity(tree: Tree) -> Iterator[Finding]:
     if not scan.geo.feature & F2FS_FEATURE_VERITY:
         return
     readers = Readers(scan)
-    sealed = (scan.inodes["advise"] & FADVISE_VERITY_BIT != 0) & (scan.inodes["mode"] >> 12 == stat.S_IFREG >> 12)
-    for row in np.flatnonzero(sealed).tolist():
+    files = scan.inodes["mode"] >> 12 == stat.S_IFREG >> 12
+    marked = scan.inodes["advise"] & FADVISE_VERITY_BIT != 0
+    for row in np.flatnonzero(files & marked).tolist():
         ino = tree.ino(row)
         try:
             read_verity(readers.nodes, readers.data, readers.nodes.inode(ino))
         except Unsupported:
             continue
         except (F2fsError, ValueError) as error:
-            yield _finding(tree, ino, problems.VERITY, _said(error), ClearAdvise(ino, FADVISE_VERITY_BIT))
+            size = _sealed_size(readers, ino)
+            wrong = size not in (None, int(scan.inodes["size"][row]))
+            repair = SetFieldEarly(ino, "i_size", size) if wrong else ClearAdvise(ino, FADVISE_VERITY_BIT)
+            yield _finding(tree, ino, problems.VERITY, _said(error), repair)
+    ends = np.minimum(scan.inodes["size"], np.uint64(1 << 62)).astype(np.int64)
+    span = scan.geo.block_size * scan.inodes["cluster"].astype(np.int64)
+    beyond = files & ~marked & (scan.inodes["last_written"] * scan.geo.block_size >= -(-ends // span) * span)
+    for row in np.flatnonzero(beyond).tolist():
+        ino, advise = tree.ino(row), int(scan.inodes["advise"][row])
+        if _sealed_size(readers, ino) == int(ends[row]):
+            repair = SetFieldEarly(ino, "i_advise", advise | FADVISE_VERITY_BIT)
+            yield _finding(tree, ino, problems.VERITY, "it has one, and not the mark of a seal", repair)
+
+
+def _sealed_size(readers: Readers, ino: int) -> int | None:
+    try:
+        return sealed_size(readers.nodes, readers.data, readers.nodes.inode(ino))
+    except (F2fsError, ValueError):
+        return None
 
 
 def check_content(tree: Tree) -> Iterator[Finding]:

@@ -35,8 +35,6 @@ from f2tools.f2fs.layout.constants import (
     FADVISE_ENC_NAME_BIT,
     FADVISE_ENCRYPT_BIT,
     FADVISE_VERITY_BIT,
-    MAX_COMPRESS_LOG_SIZE,
-    MIN_COMPRESS_LOG_SIZE,
     U32_MAX,
 )
 from f2tools.f2fs.layout.hashes import inode_checksums
@@ -119,7 +117,7 @@ def check_extra(batch: InodeBatch) -> Iterator[Finding]:
         yield from _each(batch, odd, problems.EXTRA_SIZE, size, batch.extra, "i_extra_isize")
     if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
         words = head["i_inline_xattr_size"]
-        inline = has & ~odd & ((head["i_inline"] & F2FS_INLINE_XATTR) != 0)
+        inline = has & ~odd & ((head["i_inline"] & F2FS_INLINE_XATTR) != 0) & ~batch.no_xattr
         most = geo.addrs_per_inode - batch.extra // 4 - 1
         other = has & ~odd & (batch.inline_xattr != words)  # the header of the attributes, and other inodes, say so
         bad = (inline & (words == 0)) | (has & ~odd & (words > most)) | other
@@ -137,8 +135,13 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
     known = batch.known
     bad = known & data & (dentry | ((kind != stat.S_IFREG) & (kind != stat.S_IFLNK)))
     bad |= known & dentry & (kind != stat.S_IFDIR)
-    yield from _each(batch, bad, problems.INLINE_FLAGS, found=head["i_inline"], field="i_inline")
     effective = batch.inline
+    blocks = bad & (effective & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == 0)
+    yield from _each(batch, bad & ~blocks, problems.INLINE_FLAGS, found=head["i_inline"], field="i_inline")
+    yield from _each(
+        batch, blocks, problems.INLINE_FLAGS, head["i_inline"], effective & np.uint8(~F2FS_DATA_EXIST & 0xFF),
+        "i_inline", "it has blocks",
+    )  # fmt: skip
     wrongly = (data | dentry) & ~bad & known & (effective & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == 0)
     yield from _each(
         batch, wrongly, problems.INLINE_FLAGS, head["i_inline"], effective & np.uint8(~F2FS_DATA_EXIST & 0xFF),
@@ -146,8 +149,16 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
     )  # fmt: skip
     flags = head["i_inline"]
     yield from _each(
-        batch, batch.lost_xattr & known & ~bad, problems.INLINE_FLAGS, flags, flags | np.uint8(F2FS_INLINE_XATTR),
-        "i_inline", "it has room for attributes",
+        batch, batch.lost_xattr & known, problems.INLINE_FLAGS, flags, flags | np.uint8(F2FS_INLINE_XATTR),
+        "i_inline", "it has room for attributes", SetFieldEarly,
+    )  # fmt: skip
+    yield from _each(
+        batch, batch.lost_dentry, problems.INLINE_FLAGS, flags, flags | np.uint8(F2FS_INLINE_DENTRY), "i_inline",
+        "it has entries inside", SetFieldEarly,
+    )  # fmt: skip
+    yield from _each(
+        batch, batch.no_xattr & known, problems.INLINE_FLAGS, flags, flags & np.uint8(~F2FS_INLINE_XATTR & 0xFF),
+        "i_inline", "it has no attributes inside", SetFieldEarly,
     )  # fmt: skip
     inline = (data | dentry) & ~bad & known & ~wrongly
     if not inline.any():
@@ -232,7 +243,7 @@ def check_flags(batch: InodeBatch) -> Iterator[Finding]:
     if not feature & F2FS_FEATURE_DEVICE_ALIAS:
         wrong |= flags & np.uint32(F2FS_DEVICE_ALIAS_FL)
     wrong |= np.where(
-        (flags & F2FS_COMPR_FL != 0) & (head["i_inline"] & F2FS_INLINE_DATA != 0), flags & F2FS_COMPR_FL, 0
+        (flags & F2FS_COMPR_FL != 0) & (batch.inline & F2FS_INLINE_DATA != 0), flags & F2FS_COMPR_FL, 0
     ).astype(np.uint32)
     yield from _each(batch, wrong != 0, problems.INODE_FLAG, wrong, flags & ~wrong, "i_flags")
     advise = head["i_advise"]
@@ -260,18 +271,33 @@ def check_owner(batch: InodeBatch) -> Iterator[Finding]:
 
 
 def check_compression(batch: InodeBatch) -> Iterator[Finding]:
-    """A compressed file has an algorithm and a cluster size that exist."""
+    """A compressed file has an algorithm, a cluster size, and the flag; the marks of its clusters say the size too."""
     if not batch.geo.feature & F2FS_FEATURE_COMPRESSION:
         return
     head = batch.head
-    packed = (head["i_flags"] & F2FS_COMPR_FL != 0) & (batch.kind == stat.S_IFREG) & (batch.extra >= 36)
-    if not packed.any():
-        return
-    algorithm, size = head["i_compress_algorithm"], head["i_log_cluster_size"]
-    bad = packed & (algorithm >= len(COMPRESS_ALGORITHMS))
-    yield from _each(batch, bad, problems.COMPRESS_PARAMETERS, algorithm, None, "i_compress_algorithm", "algorithm")
-    bad = packed & ((size < MIN_COMPRESS_LOG_SIZE) | (size > MAX_COMPRESS_LOG_SIZE))
+    flags, size = head["i_flags"], head["i_log_cluster_size"]
+    files = (batch.kind == stat.S_IFREG) & (batch.extra >= 36)
+    flagged, packed = files & (flags & F2FS_COMPR_FL != 0), batch.cluster > 0
+    yield from _each(
+        batch, packed & ~flagged, problems.INODE_FLAG, flags, flags | np.uint32(F2FS_COMPR_FL), "i_flags",
+        "it has compressed clusters", SetFieldEarly,
+    )  # fmt: skip
+    never = flagged & ~packed & (size == 0)  # with the flag comes a size
+    without = flags & np.uint32(~F2FS_COMPR_FL & U32_MAX)
+    yield from _each(
+        batch, never, problems.INODE_FLAG, flags, without, "i_flags", "it has no cluster size", SetFieldEarly
+    )
+    flagged &= ~never
+    other = packed & (size != batch.cluster)
+    yield from _each(
+        batch, other, problems.COMPRESS_PARAMETERS, size, batch.cluster, "i_log_cluster_size", "cluster size",
+        SetFieldEarly,
+    )  # fmt: skip
+    bad = flagged & ~packed
     yield from _each(batch, bad, problems.COMPRESS_PARAMETERS, size, None, "i_log_cluster_size", "cluster size")
+    algorithm = head["i_compress_algorithm"]
+    bad = flagged & (algorithm >= len(COMPRESS_ALGORITHMS))
+    yield from _each(batch, bad, problems.COMPRESS_PARAMETERS, algorithm, None, "i_compress_algorithm", "algorithm")
 
 
 def check_names(batch: InodeBatch) -> Iterator[Finding]:

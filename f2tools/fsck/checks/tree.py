@@ -128,7 +128,12 @@ def _lost_inline(scan: Scan) -> NDArray[np.intp]:
     files = np.isin(table["mode"] & S_IFMT, (stat.S_IFREG, stat.S_IFLNK))
     fits = files & (table["size"] <= room.astype(np.uint64)) & (table["nodes"] <= 1)
     fits &= table["blocks"] == 1 + (table["xattr_nid"] != 0)
-    return np.flatnonzero(fits & (table["bad"] > 0) & (2 * table["bad"] >= table["data"]))
+    fits &= (table["bad"] > 0) & (2 * table["bad"] >= table["data"])
+    for nodes, ofs, _ in (rows.T for rows in scan.bad_pointers):  # the first word is 0, and behind the text are zeros
+        owner = scan.inode_of[nodes]
+        at = 4 * (ofs - DEF_INLINE_RESERVED_SIZE)
+        fits[owner[(at < 0) | (at.astype(np.uint64) >= table["size"][owner])]] = False
+    return np.flatnonzero(fits)
 
 
 def check_clashes(scan: Scan) -> Iterator[Finding]:

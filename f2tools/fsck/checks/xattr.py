@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt
+from f2tools.f2fs.layout.constants import F2FS_FEATURE_ENCRYPT, FADVISE_ENCRYPT_BIT
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.f2fs.layout.xattr import (
     F2FS_XATTR_MAGIC,
@@ -24,10 +25,15 @@ from f2tools.f2fs.layout.xattr import (
     XATTR_INDEX_TRUSTED,
     XATTR_INDEX_USER,
     XATTR_INDEX_VERITY,
+    FscryptContextV1,
+    FscryptContextV2,
     XattrEntry,
     XattrHeader,
+    XattrPlace,
+    has_xattrs,
     xattr_after,
     xattr_end,
+    xattr_places,
 )
 from f2tools.f2fs.volume.acl import parse_disk
 from f2tools.fsck import problems
@@ -36,13 +42,15 @@ from f2tools.fsck.facts.inodes import InodeBatch
 from f2tools.fsck.facts.nodes import XATTR
 from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding, Problem
-from f2tools.fsck.plans import KeepSoundXattrs
+from f2tools.fsck.plans import KeepSoundXattrs, SetFieldEarly
 
 ACLS = (XATTR_INDEX_POSIX_ACL_ACCESS, XATTR_INDEX_POSIX_ACL_DEFAULT)
 INDEXES = (
     XATTR_INDEX_USER, *ACLS, XATTR_INDEX_TRUSTED, XATTR_INDEX_LUSTRE, XATTR_INDEX_SECURITY, XATTR_INDEX_ADVISE,
     XATTR_INDEX_ENCRYPTION, XATTR_INDEX_VERITY, 10,
 )  # fmt: skip
+# the first words of the attribute "c" of name space 9 with a context of either version
+CONTEXTS = [XATTR_INDEX_ENCRYPTION | 1 << 8 | layout.size << 16 for layout in (FscryptContextV1, FscryptContextV2)]
 STEP = 1024
 _START = XattrHeader.size
 
@@ -57,6 +65,7 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
         some = np.flatnonzero(has & (batch.inline_xattr == size))
         areas = np.ascontiguousarray(batch.blocks[some, end - 4 * size : end])
         yield from _areas(areas, batch.nid[some], batch.blkaddr[some])
+        yield from _unmarked(batch.geo.feature, areas, batch.nid[some], batch.blkaddr[some], batch.advise[some])
 
 
 def check_nodes(scan: Scan) -> Iterator[Finding]:
@@ -72,7 +81,36 @@ def check_nodes(scan: Scan) -> Iterator[Finding]:
             tail = scan.image.read(scan.addr[nodes[some]])[:, : -NodeFooter.size]
             front = scan.image.read(scan.addr[inodes[some]])[:, end - 4 * size : end]
             areas = np.ascontiguousarray(np.concatenate([front, tail], axis=1))
-            yield from _areas(areas, scan.nid[inodes[some]], scan.addr[inodes[some]])
+            inos, blkaddrs = scan.nid[inodes[some]], scan.addr[inodes[some]]
+            yield from _areas(areas, inos, blkaddrs)
+            advise = scan.inodes["advise"][scan.inode_of[nodes[some]]]
+            yield from _unmarked(scan.geo.feature, areas, inos, blkaddrs, advise)
+
+
+def _unmarked(
+    feature: int, areas: NDArray[np.uint8], inos: NDArray[np.integer], blkaddrs: Any, advise: NDArray[np.uint8]
+) -> Iterator[Finding]:
+    """Inodes with an encryption context, and without the mark that comes with it."""
+    if not feature & F2FS_FEATURE_ENCRYPT:
+        return
+    rows = np.flatnonzero(advise & FADVISE_ENCRYPT_BIT == 0)
+    rows = rows[np.isin(areas.view("<u4")[rows], CONTEXTS).any(axis=1)]
+    for i in rows.tolist():
+        area = areas[i].tobytes()
+        if not has_xattrs(area) or not any(_is_context(area, place) for place in xattr_places(area)):
+            continue
+        right = int(advise[i]) | FADVISE_ENCRYPT_BIT
+        yield Finding(
+            problems.ENCRYPT_CONTEXT, area="main", blkaddr=int(blkaddrs[i]), ino=int(inos[i]), found=int(advise[i]),
+            expected=right, note="it has one, and not the mark", repair=SetFieldEarly(int(inos[i]), "i_advise", right),
+        )  # fmt: skip
+
+
+def _is_context(area: bytes, place: XattrPlace) -> bool:
+    return (
+        int.from_bytes(area[place.at : place.at + 4], "little") in CONTEXTS
+        and area[place.name_at : place.value_at] == b"c"
+    )
 
 
 def _areas(areas: NDArray[np.uint8], inos: NDArray[np.integer], blkaddrs: NDArray[np.integer]) -> Iterator[Finding]:

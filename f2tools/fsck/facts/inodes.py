@@ -18,12 +18,12 @@ from f2tools.f2fs.layout.constants import (
     DEF_INLINE_RESERVED_SIZE,
     DEFAULT_INLINE_XATTR_ADDRS,
     F2FS_CASEFOLD_FL,
-    F2FS_COMPR_FL,
     F2FS_DATA_EXIST,
     F2FS_DEVICE_ALIAS_FL,
     F2FS_EXTRA_ATTR,
     F2FS_FEATURE_CASEFOLD,
     F2FS_FEATURE_COMPRESSION,
+    F2FS_FEATURE_DEVICE_ALIAS,
     F2FS_FEATURE_EXTRA_ATTR,
     F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
     F2FS_INLINE_DATA,
@@ -40,6 +40,7 @@ from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.fsck.facts.arrays import bytes_before
+from f2tools.fsck.facts.clusters import cluster_logs
 from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.sound import FACTS, Sound, sound_inodes
@@ -105,6 +106,9 @@ class InodeBatch:
     inline_size: NDArray[np.integer]  # bytes that fit inline
     lost_extra: NDArray[np.bool_]  # whether the flag of extra attributes was lost
     lost_xattr: NDArray[np.bool_]  # whether the flag of inline attributes was lost
+    no_xattr: NDArray[np.bool_]  # whether it is there, and contradicts what lies there
+    lost_dentry: NDArray[np.bool_]  # whether the flag of entries inside was lost
+    cluster: NDArray[np.int64]  # log2 of the blocks in a cluster of a compressed file; 0 for others
     sound: Sound | None = None  # what there is to know of them, where nothing of their fields needs a check
 
     @cached_property
@@ -124,8 +128,15 @@ class InodeBatch:
             return self.sound.facts["inline"]
         flags = self.head["i_inline"].copy()
         flags[_wrongly_inline(self)] &= np.uint8(~(F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) & 0xFF)
+        flags[self.lost_dentry] |= np.uint8(F2FS_INLINE_DENTRY)
         flags[self.lost_xattr] |= np.uint8(F2FS_INLINE_XATTR)
+        flags[self.no_xattr] &= np.uint8(~F2FS_INLINE_XATTR & 0xFF)
         return flags
+
+    @property
+    def advise(self) -> NDArray[np.uint8]:
+        """i_advise."""
+        return self.head["i_advise"] if self.sound is None else self.sound.facts["advise"]
 
     @cached_property
     def kind(self) -> NDArray[np.uint16]:
@@ -201,16 +212,24 @@ def batch_of(
     if odd.any():  # a wrong size shifts all that follows; what the volume's other inodes have is the better guess
         usual = extra[has_extra & ~odd]
         extra[odd] = int(np.bincount(usual).argmax()) if usual.size else InodeExtra.size
-    inline = (head["i_inline"] & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY)) != 0
     lost_xattr = _lost_inline_xattr(image, head, blocks, extra)
-    inline |= lost_xattr
+    no_xattr = _no_inline_xattr(image, head, blocks, extra)
+    inline = (head["i_inline"] & F2FS_INLINE_XATTR != 0) & ~no_xattr
+    empty = _without_blocks(head, blocks, extra)  # directories that may have lost the flag of entries inside
+    inline |= (head["i_inline"] & F2FS_INLINE_DENTRY != 0) | lost_xattr | empty
     xattr = np.where(inline, DEFAULT_INLINE_XATTR_ADDRS, 0).astype(np.int64)
     if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
-        xattr = np.where(extra >= 4, _flexible_words(geo, head, blocks, extra), xattr).astype(np.int64)
+        xattr = np.where(extra >= 4, _flexible_words(image, head, blocks, extra), xattr).astype(np.int64)
     xattr = np.minimum(xattr, np.maximum(words - extra // 4 - 1, 0))
     at = INODE_ADDR_OFFSET + extra + 4 * DEF_INLINE_RESERVED_SIZE
     size = np.maximum(4 * (words - extra // 4 - xattr - DEF_INLINE_RESERVED_SIZE), 0)
-    return InodeBatch(image, numbers, nid, blkaddr, blocks, extra, xattr, at, size, lost_extra, lost_xattr)
+    cluster = cluster_logs(geo, head, blocks, extra, np.maximum(words - extra // 4 - xattr, 0))
+    batch = InodeBatch(
+        image, numbers, nid, blkaddr, blocks, extra, xattr, at, size, lost_extra, lost_xattr, no_xattr, empty, cluster
+    )
+    for row in np.flatnonzero(empty).tolist():
+        empty[row] = _begins_with_itself(batch, row)
+    return batch
 
 
 def sound_batch(
@@ -224,7 +243,10 @@ def sound_batch(
     """Inodes of which all is known."""
     extra, xattr, at, size = (sound.facts[name] for name in PLACES)
     none = np.zeros(nid.size, np.bool_)
-    return InodeBatch(image, rows, nid, blkaddr, blocks, extra, xattr, at, size, none, none, sound)
+    unpacked = np.zeros(nid.size, np.int64)
+    return InodeBatch(
+        image, rows, nid, blkaddr, blocks, extra, xattr, at, size, none, none, none, none, unpacked, sound
+    )
 
 
 def _lost_extra(
@@ -254,9 +276,14 @@ def _lost_extra(
 
 
 def _flexible_words(
-    geo: Geometry, head: NDArray[np.void], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
+    image: Image, head: NDArray[np.void], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """i_inline_xattr_size; where it is impossible, or the header of attributes lies elsewhere, that of most inodes."""
+    """i_inline_xattr_size; that of most inodes where it is impossible, or contradicts what lies in the inode.
+
+    The header of attributes may lie elsewhere; addresses, where attributes would; or the last block of a file in nodes
+    behind its end, and with the size that all others have at it.
+    """
+    geo = image.geo
     said, most = head["i_inline_xattr_size"].astype(np.int64), geo.addrs_per_inode - extra // 4 - 1
     possible = said[(extra >= 4) & (said <= most)]
     if not possible.size:
@@ -266,6 +293,16 @@ def _flexible_words(
     words, rows = blocks.view("<u4"), np.arange(said.size)
     stands = words[rows, end - np.minimum(said, most)] == F2FS_XATTR_MAGIC
     shifted = (words[:, end - usual] == F2FS_XATTR_MAGIC) & ~stands & (head["i_inline"] & F2FS_INLINE_XATTR != 0)
+    others = (head["i_inline"] & F2FS_INLINE_XATTR != 0) & (extra >= 4) & (said != usual)
+    doubted = others & ~stands & (said <= most)
+    for row in np.flatnonzero(doubted).tolist():
+        room = words[row, end - max(int(said[row]), usual) : end].astype(np.int64)
+        shifted[row] |= bool(
+            said[row] > usual and room.any() and (geo.in_main(room) | (room >= COMPRESS_ADDR) | (room == 0)).all()
+        )
+        if not shifted[row] and np.count_nonzero(others) == 1:
+            last = _last_in_nodes(image, words[row, end : end + 5].tolist(), geo.addrs_per_inode - int(extra[row]) // 4)
+            shifted[row] = last >= 0 and last - usual + 1 == -(-int(head["i_size"][row]) // geo.block_size)
     return np.where((said > most) | shifted, usual, said)
 
 
@@ -281,9 +318,14 @@ def _lost_inline_xattr(
     geo = image.geo
     without = head["i_inline"] & F2FS_INLINE_XATTR == 0
     rows = np.flatnonzero(without)
-    if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR or not rows.size:
-        return np.zeros(without.size, np.bool_)
+    if not rows.size:
+        return without
     end = INODE_ADDR_OFFSET // 4 + geo.addrs_per_inode
+    if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:  # a size says where they begin, whatever the flag says
+        said = _flexible_words(image, head, blocks, extra)[rows]
+        fits = (said > 0) & (said < geo.addrs_per_inode - extra[rows] // 4)
+        without[rows] = fits & (blocks.view("<u4")[rows, end - np.where(fits, said, 1)] == F2FS_XATTR_MAGIC)
+        return without
     begin = end - DEFAULT_INLINE_XATTR_ADDRS
     words = blocks.view("<u4")[rows, begin - 1 : end + 5]
     room = words[:, 1:-5]
@@ -301,6 +343,56 @@ def _lost_inline_xattr(
     content &= blocks.view("<u4")[rows, INODE_ADDR_OFFSET // 4 + extra[rows] // 4] == 0  # else an address
     without[rows] = ((room[:, 0] == F2FS_XATTR_MAGIC) & ~content) | hole
     return without
+
+
+def _no_inline_xattr(
+    image: Image, head: NDArray[np.void], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Inodes with the flag of inline attributes, and something else where these would lie: addresses, content that
+    would not fit, or nothing while the attributes begin in their node.
+    """
+    geo = image.geo
+    wrong = head["i_inline"] & F2FS_INLINE_XATTR != 0
+    end = INODE_ADDR_OFFSET // 4 + geo.addrs_per_inode
+    flexible = geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR
+    said = head["i_inline_xattr_size"].astype(np.int64) if flexible else np.full(wrong.size, DEFAULT_INLINE_XATTR_ADDRS)
+    wrong &= said < geo.addrs_per_inode - extra // 4
+    rows = np.flatnonzero(wrong)
+    words = blocks.view("<u4")
+    rows = rows[words[rows, end - np.maximum(said[rows], 1)] != F2FS_XATTR_MAGIC]
+    doubted = head["i_xattr_nid"][rows] != 0
+    if not flexible:
+        doubted |= words[rows, end - DEFAULT_INLINE_XATTR_ADDRS : end].any(axis=1)
+    rows = rows[doubted]
+    wrong[:] = False
+    for row in rows.tolist():
+        room = words[row, end - int(said[row]) : end].astype(np.int64)
+        wrong[row] = _begins_in_node(image, int(head["i_xattr_nid"][row]))
+        if wrong[row] or flexible or not room.any():
+            continue
+        inline = int(head["i_inline"][row])
+        if inline & F2FS_INLINE_DATA:
+            without = 4 * (geo.addrs_per_inode - int(extra[row]) // 4 - DEF_INLINE_RESERVED_SIZE)
+            wrong[row] = without - 4 * DEFAULT_INLINE_XATTR_ADDRS < int(head["i_size"][row]) <= without
+        elif not inline & F2FS_INLINE_DENTRY:
+            wrong[row] = bool((geo.in_main(room) | (room >= COMPRESS_ADDR) | (room == 0)).all())
+    return wrong
+
+
+def _begins_in_node(image: Image, nid: int) -> bool:
+    """Whether a node begins with the header of attributes."""
+    if not 0 < nid < image.geo.max_nid:
+        return False
+    blkaddr = int(image.nat.lookup([nid])["block_addr"][0])
+    return image.geo.in_main(blkaddr) and int(image.block(blkaddr)[:4].view("<u4")[0]) == F2FS_XATTR_MAGIC
+
+
+def _without_blocks(head: NDArray[np.void], blocks: NDArray[np.uint8], extra: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Directories without entries inside, by their flags, and without a first block."""
+    found = (head["i_mode"] & S_IFMT == stat.S_IFDIR) & (head["i_inline"] & F2FS_INLINE_DENTRY == 0)
+    rows = np.flatnonzero(found)
+    found[rows] = blocks.view("<u4")[rows, (INODE_ADDR_OFFSET + extra[rows]) // 4] == 0
+    return found
 
 
 def _last_in_nodes(image: Image, nids: list[int], first: int) -> int:
@@ -339,13 +431,11 @@ def fill(table: Columns, batch: InodeBatch, nodes: NDArray[np.int64]) -> None:
     table["ext_fofs"], table["ext_blk"], table["ext_len"] = head["ext_fofs"], head["ext_blk"], head["ext_len"]
     table["projid"] = np.where(batch.extra >= 8, head["i_projid"], 0)
     table["inline_xattr"] = np.where(table["inline"] & F2FS_INLINE_XATTR, batch.inline_xattr, 0)
-    compressed = np.zeros(nodes.size, np.bool_)
+    compressed = batch.cluster > 0
     if geo.feature & F2FS_FEATURE_COMPRESSION:
-        compressed = (head["i_flags"] & F2FS_COMPR_FL != 0) & (batch.kind == stat.S_IFREG) & (batch.extra >= 36)
-        compressed &= (head["i_log_cluster_size"] >= 2) & (head["i_log_cluster_size"] <= 8)
         table["compr_blocks"] = np.where(compressed, head["i_compr_blocks"], 0)
     table["compressed"] = compressed
-    cluster = np.where(compressed, 1 << np.minimum(head["i_log_cluster_size"], 8).astype(np.int64), 1)
+    cluster = 1 << batch.cluster
     table["cluster"] = cluster
     count = np.maximum(geo.addrs_per_inode - batch.extra // 4 - batch.inline_xattr, 0)
     table["start"] = batch.extra // 4
@@ -359,17 +449,29 @@ def _wrongly_inline(batch: InodeBatch) -> NDArray[np.intp]:
     They have more bytes than fit, too, or i_blocks speaks of data.
     """
     geo, head = batch.geo, batch.head
-    data = head["i_inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == F2FS_INLINE_DATA
+    data = (head["i_inline"] & F2FS_INLINE_DATA != 0) & (batch.kind != stat.S_IFDIR)
     dentries = (head["i_inline"] & F2FS_INLINE_DENTRY != 0) & (batch.kind == stat.S_IFDIR)
     counted = head["i_blocks"] > 1 + (head["i_xattr_nid"] != 0)
-    counted &= dentries | (head["i_inline"] & F2FS_DATA_EXIST == 0)
     rows = np.flatnonzero((data | dentries) & ((head["i_size"] > batch.inline_size.astype(np.uint64)) | counted))
     if rows.size:
         words = batch.blocks.view("<u4")
         first = words[rows, (INODE_ADDR_OFFSET + batch.extra[rows]) // 4].astype(np.int64)
         at = INODE_ADDR_OFFSET // 4 + geo.addrs_per_inode
-        rows = rows[geo.in_main(first) | words[rows, at : at + 5].any(axis=1)]
-    return np.array([row for row in rows.tolist() if not (dentries[row] and _begins_with_itself(batch, row))], np.intp)
+        rows = rows[geo.in_main(first) | (first >= COMPRESS_ADDR) | words[rows, at : at + 5].any(axis=1)]
+    wrong = [row for row in rows.tolist() if not (dentries[row] and _begins_with_itself(batch, row))]
+    said_empty = head["i_inline"] & F2FS_DATA_EXIST == 0
+    large = head["i_size"] > batch.inline_size.astype(np.uint64)
+    wrong = [row for row in wrong if dentries[row] or said_empty[row] or large[row] or _only_addresses(batch, row)]
+    if geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
+        wrong += np.flatnonzero(data & (head["i_flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0)).tolist()
+    return np.array(sorted(set(wrong)), np.intp)
+
+
+def _only_addresses(batch: InodeBatch, row: int) -> bool:
+    """Whether all that lies where content inside an inode would lie are addresses."""
+    at = int(batch.inline_at[row])
+    area = batch.blocks[row, at : at + int(batch.inline_size[row])].view("<u4").astype(np.int64)
+    return bool((batch.geo.in_main(area) | (area == 0) | (area >= COMPRESS_ADDR)).all())
 
 
 def _begins_with_itself(batch: InodeBatch, row: int) -> bool:

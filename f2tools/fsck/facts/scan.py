@@ -340,8 +340,12 @@ class Scan(NodeTable):
         new, head = addr == NEW_ADDR, addr == COMPRESS_ADDR
         inside = self.geo.in_main(addr)
         counted = np.bincount(at, minlength=size)
+        ends, there = fofs, ~head  # a mark is no block
         if head.any():
-            counted -= self._take_clusters(inode_rows, at, ofs, addr, new, head, inside)
+            free, packed = self._take_clusters(inode_rows, at, ofs, addr, new, head, inside)
+            counted -= free
+            cluster = table["cluster"][inode_rows[at]]
+            ends = np.where(packed, fofs + cluster - 1 - ofs % cluster, fofs)
         special = int(np.count_nonzero(new))
         self.reserved += special
         bad = ~(inside | new | head)
@@ -349,11 +353,11 @@ class Scan(NodeTable):
             self.bad_pointers.append(np.stack([rows[at[bad]], ofs[bad], addr[bad]], axis=1))
             np.add.at(table["bad"], inode_rows[at[bad]], 1)
         last = np.full(size, -1, np.int64)
-        last[at] = fofs
+        last[at[there]] = ends[there]
         written = last
         if special:
             written = np.full(size, -1, np.int64)
-            written[at[~new]] = fofs[~new]
+            written[at[there & ~new]] = ends[there & ~new]
         if is_inode:  # every row once, one after the other
             some = table[int(inode_rows[0]) : int(inode_rows[0]) + size]
             some["data"], some["last"], some["last_written"] = counted, last, written
@@ -393,8 +397,10 @@ class Scan(NodeTable):
 
     def _take_clusters(
         self, inode_rows: Any, at: Any, ofs: Any, addr: Any, new: Any, head: Any, inside: Any
-    ) -> NDArray[np.int64]:
-        """Count what compression saved; returns how many heads of each node do not count as a block."""
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Count what compression saved; returns how many heads of each node do not count as a block, and which of the
+        addresses are of compressed clusters: these have their whole size, however few blocks hold them.
+        """
         table = self.inodes
         owner = inode_rows[at]
         cluster = table["cluster"][owner].astype(np.int64)
@@ -413,7 +419,7 @@ class Scan(NodeTable):
         np.add.at(table["empty_clusters"], owner[proper][empty], 1)
         self.reserved += int(np.count_nonzero(proper & ~released))
         free = misplaced | (proper & released)
-        return np.bincount(at[free], minlength=inode_rows.size)
+        return np.bincount(at[free], minlength=inode_rows.size), within & np.isin(key, filled)
 
     # -- nodes below inodes -------------------------------------------------------------------------------------
 

@@ -189,7 +189,7 @@ def blocks_of_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
             continue
         if words[ofs] == NEW_ADDR:
             written += work.surgery.set_address(nid, ofs, lost[0].blkaddr, work.start_word(nid))
-        elif _leads_astray(work, nid, ofs, int(words[ofs])):
+        elif _leads_astray(work, nid, ofs, int(words[ofs]), lost[0].blkaddr):
             astray += work.surgery.set_address(nid, ofs, lost[0].blkaddr, work.start_word(nid))
     if written:
         work.note(finding, f"{written} written blocks found by their summaries where space was only reserved")
@@ -198,10 +198,11 @@ def blocks_of_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
     return bool(written or astray)
 
 
-def _leads_astray(work: Work, nid: int, ofs: int, blkaddr: int) -> bool:
+def _leads_astray(work: Work, nid: int, ofs: int, blkaddr: int, lost: int) -> bool:
     """Whether an address leads to a block that is free by the segment table, and of another place by its summary.
 
-    A summary that is blank may have been lost; where the table calls the whole segment empty, nothing was ever there.
+    A summary that is blank may have been lost; where the table calls the whole segment empty, nothing was ever there,
+    and where the extent that the inode remembers has the lost block in this place, that is a witness more.
     """
     geo = work.image.geo
     if work.guesses.journals_lost or not geo.in_main(blkaddr):
@@ -209,8 +210,20 @@ def _leads_astray(work: Work, nid: int, ofs: int, blkaddr: int) -> bool:
     segno, at = divmod(blkaddr - geo.main_blkaddr, geo.blocks_per_seg)
     valid = np.unpackbits(work.image.sit.valid_map(np.array([segno]))[0])
     named, places = named_by_summaries(work.image, [blkaddr])
-    other = (int(named[0]), int(places[0])) != (nid, ofs) if named[0] else not valid.any()
+    other = (
+        (int(named[0]), int(places[0])) != (nid, ofs)
+        if named[0]
+        else not valid.any() or _remembered(work, nid, ofs) == lost
+    )
     return not valid[at] and other
+
+
+def _remembered(work: Work, nid: int, ofs: int) -> int:
+    """The block that the extent of an inode has in this place of a node; 0 where it does not reach there."""
+    row = work.scan.row_of(nid)
+    inode = work.scan.inodes[int(work.scan.inode_of[row])]
+    at = int(work.scan.fofs[row]) + ofs - int(inode["ext_fofs"])
+    return int(inode["ext_blk"]) + at if 0 <= at < int(inode["ext_len"]) else 0
 
 
 def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from f2tools.fsck import plans
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.plans import RepairPlan
-from f2tools.fsck.repair import contents, correct, dentries, find, give_up, quota, superblock
+from f2tools.fsck.repair import contents, correct, dentries, find, give_up, quota, strays, superblock
 from f2tools.fsck.repair.work import Work
 
 P = TypeVar("P", bound=RepairPlan)
@@ -78,7 +78,7 @@ _serve(plans.ClearFirstAddress, correct=correct.clear_first_address)
 _serve(plans.ClearExtent, correct=correct.clear_extent)
 _serve(plans.ClearNodePointers, correct=correct.clear_node_pointers)
 _serve(plans.FindKind, correct=correct.inode_mode)
-_serve(plans.SetBlocks, correct=correct.lost_pointers, count=correct.set_inode_field)
+_serve(plans.SetBlocks, early=strays.clear_strays, correct=correct.lost_pointers, count=correct.set_inode_field)
 _serve(plans.KeepSoundXattrs, correct=correct.xattrs)
 _serve(plans.FindBlocks, correct=correct.data_pointers)
 _serve(plans.CopyBlock, correct=correct.shared_block)

@@ -291,6 +291,7 @@ class Repairer:
             if done and isinstance(finding.repair, SetField) and finding.repair.field == "i_size":
                 self.guesses.sized.add(finding.repair.ino)
         work.surgery.write_cleared()
+        self.guesses.changed |= bool(work.surgery.changed) and phase not in (Phase.END_CHAIN, Phase.UNSEAL, Phase.EARLY)
         return bool(work.surgery.changed)
 
     def _recover(self, report: CheckReport) -> bool:

@@ -1,0 +1,53 @@
+"""Addresses that a file came by: i_blocks counts as many fewer, and the summaries give the blocks to other places.
+
+Left alone, each would make the file longer, or be content in a hole; and the block of a directory would have names.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, NULL_ADDR
+from f2tools.fsck.checks.summary import named_by_summaries
+from f2tools.fsck.facts.nodes import DIRECT, INODE
+from f2tools.fsck.findings import Finding
+from f2tools.fsck.plans import SetBlocks
+from f2tools.fsck.repair.work import Work
+
+
+def clear_strays(work: Work, finding: Finding, plan: SetBlocks) -> bool:
+    """Clear the addresses that only they themselves speak for, where there are just as many as i_blocks lacks."""
+    row = work.scan.inode_row(plan.ino)
+    surplus = int(finding.expected or 0) - int(finding.found or 0)
+    if row < 0 or surplus <= 0:
+        return False
+    found = _strays(work, row, surplus)
+    if sum(len(places) for places in found.values()) != surplus:
+        return False
+    for nid, places in found.items():
+        work.surgery.set_addresses(nid, dict.fromkeys(places, NULL_ADDR), work.start_word(nid))
+    work.note(finding, f"{surplus} addresses of blocks that are others' cleared")
+    return True
+
+
+def _strays(work: Work, row: int, most: int) -> dict[int, list[int]]:
+    """nid -> places in that node whose blocks belong elsewhere by their summaries, or are free and nobody's."""
+    scan, geo, sit = work.scan, work.image.geo, work.image.sit
+    found: dict[int, list[int]] = {}
+    # a repair's own blocks are not counted yet, and named by no summary
+    if geo.feature & F2FS_FEATURE_RO or work.guesses.journals_lost or work.guesses.changed:
+        return found
+    mine = (scan.inode_of == row) & np.isin(scan.kind, (INODE, DIRECT))
+    for node in np.flatnonzero(mine).tolist():
+        nid = int(scan.nid[node])
+        words = work.node_words(nid).astype(np.int64)
+        places = np.flatnonzero(geo.in_main(words))
+        named, ofs = named_by_summaries(work.image, words[places].tolist())
+        segno, at = np.divmod(words[places] - geo.main_blkaddr, geo.blocks_per_seg)
+        valid = np.unpackbits(sit.valid_map(segno), axis=1)[np.arange(segno.size), at] if segno.size else segno
+        other = ((named != nid) | (ofs != places)) & ((named != 0) | (valid == 0))
+        if other.any():
+            found[nid] = places[other].tolist()
+        if sum(len(some) for some in found.values()) > most:
+            break
+    return found
