@@ -53,6 +53,7 @@ ELSEWHERE = {  # the campaign that has what this file does in small
     "tests/defrag/test_defrag.py": "power",
     "tests/fsck/test_fuzz.py": "repairs",
     "tests/fsck/test_power.py": "power",
+    "tests/fsck/test_table_fields.py": "tables",
     "tests/power/test_power_cut.py": "power",
     "tests/recover/test_kernel_crashes.py": "crashes",
     "tests/resize/test_power.py": "power",

@@ -32,6 +32,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     kernel.CRASHED,
     lost_blocks.LOST,
     fields.FIELDS,
+    fields.TABLE_FIELDS,
     machine.MACHINE,
     parsers.PARSERS,
     xfstests.XFSTESTS,
