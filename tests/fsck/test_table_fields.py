@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import random
 
 import pytest
 
@@ -39,16 +40,6 @@ def _holds(name: str, words: str) -> None:
     cases = [case for case in table_fields.facts(name).cases if str(case).startswith(words)][:2]
     assert cases
     assert not [wrong for case in cases for wrong in table_fields.judged(name, case)[0]]
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["checkpoint valid_block_count newest head", "checkpoint valid_block_count newest tail",
-     "checkpoint cp_pack_total_block_count newest = ", "checkpoint sit_ver_bitmap_bytesize newest = ",
-     "checkpoint cp_pack_start_sum newest = ffffffff", "checkpoint cur_data_segno[0] newest = ffffffff"],
-)  # fmt: skip
-def test_a_newer_checkpoint_that_was_complete_is_not_given_up_for_one_field(words: str) -> None:
-    _holds("crash-orphan", words)
 
 
 @pytest.mark.parametrize(
@@ -112,3 +103,29 @@ def test_behind_a_wrong_length_the_list_goes_on() -> None:
         names = {kept[item.name_at : item.value_at]: kept[item.value_at : item.end] for item in xattr_places(kept)}
         assert b"defg".startswith(names.pop(b"two", b"")[:4])
         assert names == {b"one": b"abc", b"three": b"hi"}
+
+
+def _attributes(area: bytes) -> dict[bytes, bytes]:
+    return {area[item.name_at : item.value_at]: area[item.value_at : item.end] for item in xattr_places(area)}
+
+
+@pytest.mark.parametrize("size", [400, 4272, 16384])
+def test_an_entry_that_is_wrong_in_itself_costs_no_other(size: int) -> None:
+    """Its lengths are right; values are bytes among which anything may look like an entry."""
+    chance = random.Random(size)
+    for _ in range(300):
+        wanted = {b"a%d" % number: chance.randbytes(chance.randrange(4, size // 4)) for number in range(3)}
+        area = bytearray(_area(wanted, size))
+        for item in list(xattr_places(bytes(area)))[chance.randrange(3) :][:1]:
+            area[item.at] = 0x41
+            del wanted[bytes(area[item.name_at : item.value_at])]
+        assert _attributes(sound_xattrs(bytes(area))) == wanted
+
+
+def test_what_lies_behind_the_list_does_not_come_back() -> None:
+    removed = _area({b"removed": b"long ago"})[XattrHeader.size :]
+    wanted = {b"one": b"abc"}
+    area = bytearray(_area(wanted))
+    end = max(item.end for item in xattr_places(bytes(area))) + 9 & ~3
+    area[end : end + 40] = removed[:40]
+    assert _attributes(sound_xattrs(bytes(area))) == wanted

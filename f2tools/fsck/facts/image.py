@@ -41,7 +41,7 @@ from f2tools.fsck.derive.derive import (
     rival,
     with_features,
 )
-from f2tools.fsck.facts.completed import completed_pack, refitted_pack
+from f2tools.fsck.facts.refitted import refitted_pack
 from f2tools.fsck.facts.segments import Segments
 
 if TYPE_CHECKING:
@@ -119,7 +119,6 @@ class Image:
         self.packs: tuple[Pack, Pack] = read_packs(self.device, self.geo)
         self.pack_patches: list[Patch] = []
         self.pack_derived = False
-        self.pack_completed = False  # the newer pack had been hit, and is whole with `pack_patches`
         self.pack_refitted = False  # with them its flags and cp_pack_start_sum are right
         self.pack: Pack | None = self._pack()
 
@@ -229,19 +228,13 @@ class Image:
         except NotF2fs:
             pass
         else:
-            newer = completed_pack(self.device, self.geo, chosen, self.packs[1 - chosen.index])
-            pack = chosen
-            if newer is not None:
-                pack, self.pack_patches = newer
-                self.pack_completed = True
-                self._assume(self.pack_patches)
-            refitted = refitted_pack(self.device, self.geo, pack)
+            refitted = refitted_pack(self.device, self.geo, chosen)
             self.pack_refitted = bool(refitted)
             if not self.pack_refitted:
-                return pack
-            self.pack_patches = [*self.pack_patches, *refitted]
+                return chosen
+            self.pack_patches = refitted
             self._assume(refitted)
-            return read_packs(self.device, self.geo)[pack.index]
+            return read_packs(self.device, self.geo)[chosen.index]
         found: list[tuple[Pack, list[Patch]]] = []
         for index in range(2):
             patches = mended_pack(self.device, self.geo, index)

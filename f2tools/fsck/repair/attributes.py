@@ -1,8 +1,7 @@
 """Extended attributes that are sound, out of an area in which something is wrong.
 
-Where an entry ends is said by nothing but its own lengths.  So behind a wrong one the list goes on at the first place
-from which entry follows entry to the zeros at the end.  Of the wrong one itself the name, or the length of its value,
-may be lost.
+Where an entry ends is said by nothing but its own lengths.  So the list is believed up to an entry that does not fit,
+and goes on behind it where entry follows entry to the end of what is written.
 """
 
 from __future__ import annotations
@@ -15,50 +14,76 @@ from f2tools.f2fs.volume.acl import parse_disk
 
 ACLS = (2, 3)
 INDEXES = (1, 2, 3, 4, 5, 6, 7, 9, 10, 11)
+END = bytes(XATTR_ALIGN)  # a word of zeros ends the list
+ZEROS = 16  # that the last value may end in
 _ENTRY, _ = XattrEntry.unpacker()
 
 
 def sound_xattrs(area: bytes) -> bytes:
     """An area of the same size with the attributes that are sound, in order; nothing else."""
     kept = bytearray(struct.pack("<II", F2FS_XATTR_MAGIC, 1).ljust(XattrHeader.size, b"\0"))
-    seen: set[tuple[int, bytes]] = set()
-    again, end_of_list = _begins_again(area)
-    at = XattrHeader.size
-    while at < end_of_list:
+    seen = set[tuple[int, bytes]]()
+    for at in _places(area):
         index, name_len, value_len = _ENTRY.unpack_from(area, at)
         name_at, end = at + XattrEntry.size, xattr_end(at, name_len, value_len)
-        following = next((place for place in again if place > at), end_of_list)
-        if at not in again and (end > following or not _plausible(area, at)):  # a length of it is wrong, or all
-            end = max(name_at, len(area[:following].rstrip(b"\0")))
-        name, value = area[name_at : name_at + name_len], area[name_at + name_len : end]
-        if _good(index, name, value) and name_at + name_len <= end and (index, name) not in seen:
+        name = area[name_at : name_at + name_len]
+        if _good(index, name, area[name_at + name_len : end]) and (index, name) not in seen:
             seen.add((index, name))
-            kept += _ENTRY.pack(index, name_len, len(value)) + name + value
-            kept += bytes(-len(kept) % XATTR_ALIGN)
-        at = xattr_after(end)
+            kept += area[at:end].ljust(xattr_after(end) - at, b"\0")
     if len(kept) == XattrHeader.size:
         kept[:] = b""
-    return bytes(kept).ljust(len(area), b"\0")[: len(area)]
+    return bytes(kept).ljust(len(area), b"\0")
 
 
-def _begins_again(area: bytes) -> tuple[list[int], int]:
-    """(places from which entry follows entry until the list ends, rising; where it ends, but for zeros)."""
-    ends = xattr_after(len(area.rstrip(b"\0")))
-    found = {ends}
-    for at in range(ends - XATTR_ALIGN, XattrHeader.size - 1, -XATTR_ALIGN):
-        if _plausible(area, at):
-            _, name_len, value_len = _ENTRY.unpack_from(area, at)
-            end = xattr_end(at, name_len, value_len)
-            if xattr_after(end) in found or end >= ends:  # a value may end in zeros
-                found.add(at)
-    return sorted(found - {ends}), ends
+def _places(area: bytes) -> list[int]:
+    """Where entries begin, sound ones and others; all fit."""
+    places, stopped = _walk(area, XattrHeader.size)
+    wrong = next((number for number, at in enumerate(places) if not _plausible(area, at)), len(places))
+    behind = places[wrong + 1 :]
+    at = places[wrong] if wrong < len(places) else stopped
+    led_on = wrong < len(places) and stopped >= _end_of_list(area) and all(_plausible(area, at) for at in behind)
+    if led_on or (wrong == len(places) and area[stopped : stopped + XATTR_ALIGN].strip(b"\0") == b""):
+        return places  # an entry is wrong in itself, or none is
+    for start in (at, *places[wrong - 1 : wrong]):  # or else within the one before, which may be too long
+        other, _ = _walk(area, _begins_again(area, start))
+        if len(other) > sum(_plausible(area, at) for at in behind):
+            return [*places[:wrong], *other]
+    return places
+
+
+def _walk(area: bytes, at: int) -> tuple[list[int], int]:
+    """(entries as one leads to the next, where that ends: at a word of zeros, or one that does not fit)."""
+    places: list[int] = []
+    while at + XattrEntry.size <= len(area) and area[at : at + XATTR_ALIGN] != END:
+        _, name_len, value_len = _ENTRY.unpack_from(area, at)
+        end = xattr_end(at, name_len, value_len)
+        if end > len(area):
+            break
+        places.append(at)
+        at = xattr_after(end)
+    return places, at
+
+
+def _begins_again(area: bytes, behind: int) -> int:
+    """The first place behind one from which entry follows entry to the end of the list; the end where there is none."""
+    ends = _end_of_list(area)
+    good: set[int] = set()
+    for at in range(ends - XATTR_ALIGN, behind, -XATTR_ALIGN):
+        _, name_len, value_len = _ENTRY.unpack_from(area, at)
+        end = xattr_after(xattr_end(at, name_len, value_len))
+        if _plausible(area, at) and (end in good or ends <= end <= min(ends + ZEROS, len(area))):
+            good.add(at)
+    return min(good, default=len(area))
+
+
+def _end_of_list(area: bytes) -> int:
+    return xattr_after(len(area.rstrip(b"\0")))
 
 
 def _plausible(area: bytes, at: int) -> bool:
-    index, name_len, value_len = _ENTRY.unpack_from(area, at)
+    index, name_len, _ = _ENTRY.unpack_from(area, at)
     name = area[at + XattrEntry.size : at + XattrEntry.size + name_len]
-    fits = xattr_end(at, name_len, value_len) <= len(area)
-    return fits and index in INDEXES and (index in ACLS) == (not name) and b"\0" not in name
+    return index in INDEXES and (index in ACLS) == (not name) and b"\0" not in name
 
 
 def _good(index: int, name: bytes, value: bytes) -> bool:

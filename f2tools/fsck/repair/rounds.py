@@ -20,6 +20,9 @@ from f2tools.device.changes.overlay import Overlay
 from f2tools.device.media.image import ImageFile
 from f2tools.device.wrappers import NotClosed
 from f2tools.errors import F2fsError, Unsupported
+from f2tools.f2fs.layout.checkpoint import Checkpoint
+from f2tools.f2fs.layout.constants import CP_NOCRC_RECOVERY_FLAG
+from f2tools.f2fs.volume.checkpoint import read_packs, seal_head
 from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.f2fs.volume.super import unknown_features
 from f2tools.f2fs.write.volume import WritableVolume
@@ -140,7 +143,11 @@ class Repairer:
             if unknown_features(image.sb):
                 self.done.append("S006 the volume has unknown features; it is not written to")
                 break
-            if image.pack is None or report.tree is None or (report.sound and not self._stale_quota(image, report)):
+            if image.pack is None or report.tree is None:
+                break
+            if report.sound and not self._stale_quota(image, report):
+                if self._end_of_chain(image, report):
+                    continue
                 break
             if self._filled is None:
                 self._filled = filled_places(report.tree.scan)
@@ -156,6 +163,29 @@ class Repairer:
         else:
             _, report = self._check()
         return Outcome(before, report, self.done, self.rounds, sum(length for _, length in self.overlay.dirty_ranges()))
+
+    def _end_of_chain(self, image: Image, report: CheckReport) -> bool:
+        """Bring back what was fsync'ed on a volume that was repaired, or end its chain: nobody could write to it else.
+
+        The chain is ended only where a repair has kept it, by `CP_NOCRC_RECOVERY_FLAG`, for recovery to be tried again.
+        """
+        if not self.done or not report.counts["R001"]:
+            return False
+        if self._recover(report):
+            return True
+        assert image.pack is not None
+        cp = Checkpoint.parse(image.pack.head)
+        former = read_packs(StaysOpen(self.device), image.geo)[image.pack.index]
+        if not cp.ckpt_flags & ~former.cp.ckpt_flags & CP_NOCRC_RECOVERY_FLAG:
+            return False
+        cp.ckpt_flags &= ~CP_NOCRC_RECOVERY_FLAG
+        head = bytearray(image.pack.head[: image.block_size])
+        head[: Checkpoint.size] = cp.build()
+        seal_head(cp, head, image.block_size)
+        for blkaddr in (image.pack.blkaddr, image.pack.blkaddr + cp.cp_pack_total_block_count - 1):
+            self.overlay.pwrite(blkaddr * image.block_size, bytes(head))
+        self.done.append("R001 what was fsync'ed after the checkpoint, and can't be brought back, is given up")
+        return True
 
     def _stale_quota(self, image: Image, report: CheckReport) -> bool:
         """Whether quota is marked as out of date: with all else in order the mark goes, and what is wrong is found."""
@@ -211,11 +241,9 @@ class Repairer:
             self.done.append("S001 superblock put together from what is left of it")
         self.guesses.pack_derived = image.pack_derived
         if image.pack is not None:
-            guessed = bool(image.pack_patches) and not (image.pack_completed or image.pack_refitted)
+            guessed = bool(image.pack_patches) and not image.pack_refitted
             self.guesses.journals_lost = guessed or image.summaries.journals_lost
-        if image.pack_completed:
-            self.done.append("C001 the newer checkpoint had been written to its end; what was hit of it is put right")
-        elif image.pack_refitted:
+        if image.pack_refitted:
             self.done.append(f"{CP_LAYOUT.code} flags and cp_pack_start_sum are as the blocks of the pack say")
         elif image.pack_patches:
             self.done.append("C002 checkpoint put together from what is left of it")
