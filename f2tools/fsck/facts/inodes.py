@@ -109,6 +109,7 @@ class InodeBatch:
     no_xattr: NDArray[np.bool_]  # whether it is there, and contradicts what lies there
     lost_dentry: NDArray[np.bool_]  # whether the flag of entries inside was lost
     cluster: NDArray[np.int64]  # log2 of the blocks in a cluster of a compressed file; 0 for others
+    marked: NDArray[np.bool_]  # whether marks of clusters were seen, where the fields say no size
     sound: Sound | None = None  # what there is to know of them, where nothing of their fields needs a check
 
     @cached_property
@@ -223,10 +224,11 @@ def batch_of(
     xattr = np.minimum(xattr, np.maximum(words - extra // 4 - 1, 0))
     at = INODE_ADDR_OFFSET + extra + 4 * DEF_INLINE_RESERVED_SIZE
     size = np.maximum(4 * (words - extra // 4 - xattr - DEF_INLINE_RESERVED_SIZE), 0)
-    cluster = cluster_logs(geo, head, blocks, extra, np.maximum(words - extra // 4 - xattr, 0))
+    cluster, marked = cluster_logs(image, head, nid, blocks, extra, np.maximum(words - extra // 4 - xattr, 0))
     batch = InodeBatch(
-        image, numbers, nid, blkaddr, blocks, extra, xattr, at, size, lost_extra, lost_xattr, no_xattr, empty, cluster
-    )
+        image, numbers, nid, blkaddr, blocks, extra, xattr, at, size, lost_extra, lost_xattr, no_xattr, empty, cluster,
+        marked,
+    )  # fmt: skip
     for row in np.flatnonzero(empty).tolist():
         empty[row] = _begins_with_itself(batch, row)
     return batch
@@ -245,7 +247,7 @@ def sound_batch(
     none = np.zeros(nid.size, np.bool_)
     unpacked = np.zeros(nid.size, np.int64)
     return InodeBatch(
-        image, rows, nid, blkaddr, blocks, extra, xattr, at, size, none, none, none, none, unpacked, sound
+        image, rows, nid, blkaddr, blocks, extra, xattr, at, size, none, none, none, none, unpacked, none, sound
     )
 
 

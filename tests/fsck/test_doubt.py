@@ -1,0 +1,186 @@
+"""One wrong thing that could be explained by another: fsck doubts it, and content that was readable stays so.
+
+Here a heuristic would find a story that fits, and pay for it with the content of a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from pathlib import Path
+
+import pytest
+
+import f2tools
+from f2tools.f2fs.layout.constants import COMPRESS_ADDR, F2FS_COMPR_FL, F2FS_COMPRESS_RELEASED, F2FS_ROOT_INO, NEW_ADDR
+from f2tools.fsck.check import CheckReport
+from tests.f2fs.write.volumes import fresh, writable
+from tests.fsck.craft import Patient, examine, said
+from tests.fsck.test_repair import repair
+
+BLOCK = 4096
+COMPRESSING = "--size 64M -O extra_attr,compression,inode_checksum"
+IN_INODE = 864  # addresses of an inode with extra attributes and room for others, in whole clusters
+NAME = b"file"
+
+
+class Made(Patient):
+    """A volume made here, with one file, to be damaged field by field."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.vol = f2tools.open(path, [])
+        self.geo = self.vol.geo
+        self.size = self.geo.block_size
+
+    def words(self, path: str) -> list[int]:
+        return [int(word) for word in self.vol.path(path, follow=False).inode.addrs]
+
+
+def _file(directory: Path, pieces: dict[int, bytes], log: int = 0, reserve: int = 0) -> Path:
+    """A volume with a file; `pieces` by file block, `log` of the blocks in a cluster where it is compressed."""
+    path = fresh(directory, COMPRESSING)
+    with writable(path) as volume:
+        ino = volume.create(F2FS_ROOT_INO, NAME, 0o644)
+        if log:
+            volume.set_flags(ino, F2FS_COMPR_FL)
+            with volume.operation(1) as op:
+                op.live(ino).set(i_log_cluster_size=log)
+        if reserve:
+            volume.fallocate(ino, 0, 0, reserve * BLOCK)
+        for fofs, data in pieces.items():
+            volume.write(ino, fofs * BLOCK, data)
+        volume.sync()
+    return path
+
+
+def _noise(length: int) -> bytes:
+    return random.Random(length).randbytes(length)
+
+
+def _barely_packed(clusters: int) -> bytes:
+    """Content of clusters of 16 blocks of which compression leaves 3 each."""
+    return (_noise(3 * BLOCK - 600) + bytes(13 * BLOCK + 600)) * clusters
+
+
+def _content(path: Path, name: str = "/file") -> str:
+    with f2tools.open(path, []) as volume:
+        return hashlib.sha256(b"".join(bytes(data) for _, data in volume.path(name).chunks())).hexdigest()
+
+
+def _repaired(path: Path) -> CheckReport:
+    """What was found, after a repair that leaves nothing."""
+    report = examine(path)
+    outcome = repair(path)
+    assert outcome.complete, said(outcome.after)
+    assert examine(path).sound
+    return report
+
+
+def _codes(report: CheckReport) -> set[str]:
+    return {finding.code for finding in report.findings}
+
+
+# -- clusters ---------------------------------------------------------------------------------------------------------
+
+
+def test_clusters_of_which_some_are_reserved_again_and_some_released_keep_their_size(tmp_path: Path) -> None:
+    """F2FS_IOC_RESERVE_COMPRESS_BLOCKS at the end of a full volume: the kernel stops in the midst of a cluster."""
+    path = _file(tmp_path, {0: _barely_packed(8)}, log=4)
+    good = _content(path)
+    p = Made(path)
+    inline = p.vol.path("/file").inode.i_inline
+    words = p.words("/file")
+    assert words[:5] == [COMPRESS_ADDR, *words[1:4], NEW_ADDR]
+    for cluster in range(3, 8):
+        for at in range(16 * cluster + (9 if cluster == 3 else 4), 16 * cluster + 16):
+            p.address("/file", at, 0)
+    p.inode("/file", i_inline=inline | F2FS_COMPRESS_RELEASED, i_compr_blocks=3 * 13)
+    p.close()
+    report = _repaired(path)
+    assert "I028" not in _codes(report), said(report)
+    assert _content(path) == good
+
+
+@pytest.mark.parametrize("wrong", [0x2677, 0, NEW_ADDR ^ 1 << 30], ids=["an address", "nothing", "nonsense"])
+@pytest.mark.parametrize("clusters", [1, 5])
+def test_a_wrong_reserved_place_says_nothing_of_the_size_of_clusters(wrong: int, clusters: int, tmp_path: Path) -> None:
+    path = _file(tmp_path, {0: _barely_packed(clusters)}, log=4)
+    good = _content(path)
+    p = Made(path)
+    p.address("/file", 9, wrong)
+    p.close()
+    report = _repaired(path)
+    assert "I028" not in _codes(report), said(report)
+    assert _content(path) == good
+
+
+@pytest.mark.parametrize(("log", "reserve"), [(0, 0), (0, 60), (4, 0)])
+def test_an_address_that_looks_like_the_mark_of_a_cluster_makes_nothing_compressed(
+    log: int, reserve: int, tmp_path: Path
+) -> None:
+    path = _file(tmp_path, {5 if reserve else 0: _noise(40 * BLOCK)}, log=log, reserve=reserve)
+    good = _content(path)
+    p = Made(path)
+    assert COMPRESS_ADDR not in p.words("/file")
+    p.address("/file", 4, COMPRESS_ADDR)
+    p.close()
+    report = _repaired(path)
+    assert not _codes(report) & {"I028", "I021"}, said(report)
+    assert _content(path) == good
+    with f2tools.open(path, []) as volume:
+        assert bool(volume.path("/file").inode.i_flags & F2FS_COMPR_FL) == bool(log)
+
+
+def test_the_mark_of_a_file_that_was_once_compressed_decides_nothing(tmp_path: Path) -> None:
+    path = _file(tmp_path, {0: _noise(40 * BLOCK)})
+    good = _content(path)
+    p = Made(path)
+    p.inode("/file", i_log_cluster_size=2)  # the kernel leaves it when the flag is taken back
+    p.close()
+    assert examine(path).sound
+    p = Made(path)
+    p.address("/file", 4, COMPRESS_ADDR)
+    p.close()
+    _repaired(path)
+    assert _content(path) == good
+
+
+def test_one_mark_in_the_midst_of_a_cluster_does_not_make_clusters_smaller(tmp_path: Path) -> None:
+    path = _file(tmp_path, {0: _noise(14 * BLOCK - 600) + bytes(2 * BLOCK + 600)}, log=4)
+    good = _content(path)
+    p = Made(path)
+    words = p.words("/file")
+    assert (words[0], words[15]) == (COMPRESS_ADDR, NEW_ADDR)
+    assert p.geo.in_main(words[14])
+    p.address("/file", 4, COMPRESS_ADDR)
+    p.close()
+    report = _repaired(path)
+    assert "I028" not in _codes(report), said(report)
+    assert _content(path) == good
+
+
+@pytest.mark.parametrize("wrong", [0, 2, 3, 6, 255])
+@pytest.mark.parametrize("clusters", [3, 70], ids=["in the inode", "in nodes too"])
+def test_the_count_of_saved_blocks_knows_the_size_of_clusters(wrong: int, clusters: int, tmp_path: Path) -> None:
+    path = _file(tmp_path, {0: _barely_packed(clusters)}, log=4)
+    good = _content(path)
+    p = Made(path)
+    p.inode("/file", i_log_cluster_size=wrong)
+    p.close()
+    _repaired(path)
+    assert _content(path) == good
+
+
+@pytest.mark.parametrize("noise", [False, True], ids=["behind a hole", "behind noise"])
+@pytest.mark.parametrize("wrong", [0, 255])
+def test_a_file_with_clusters_in_its_nodes_alone_stays_compressed(noise: bool, wrong: int, tmp_path: Path) -> None:
+    text = (b"some text is here\n" * 20000)[: 16 * 16 * 1024]
+    pieces = {IN_INODE: text}
+    path = _file(tmp_path, {0: _noise(IN_INODE * BLOCK), **pieces} if noise else pieces, log=2)
+    good = _content(path)
+    p = Made(path)
+    p.inode("/file", i_log_cluster_size=wrong)
+    p.close()
+    _repaired(path)
+    assert _content(path) == good
