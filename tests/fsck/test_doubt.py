@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
+import struct
 from pathlib import Path
 
 import pytest
 
 import f2tools
-from f2tools.f2fs.layout.constants import COMPRESS_ADDR, F2FS_COMPR_FL, F2FS_COMPRESS_RELEASED, F2FS_ROOT_INO, NEW_ADDR
+from f2tools.f2fs.layout.constants import (
+    COMPRESS_ADDR,
+    F2FS_COMPR_FL,
+    F2FS_COMPRESS_RELEASED,
+    F2FS_ROOT_INO,
+    FADVISE_VERITY_BIT,
+    NEW_ADDR,
+)
+from f2tools.f2fs.layout.verity import VerityDescriptor
 from f2tools.fsck.check import CheckReport
 from tests.f2fs.write.volumes import fresh, writable
 from tests.fsck.craft import Patient, examine, said
@@ -22,6 +32,7 @@ BLOCK = 4096
 COMPRESSING = "--size 64M -O extra_attr,compression,inode_checksum"
 IN_INODE = 864  # addresses of an inode with extra attributes and room for others, in whole clusters
 NAME = b"file"
+SEALED, LENGTH = "/verity/v700001", 700001
 
 
 class Made(Patient):
@@ -63,9 +74,11 @@ def _barely_packed(clusters: int) -> bytes:
     return (_noise(3 * BLOCK - 600) + bytes(13 * BLOCK + 600)) * clusters
 
 
-def _content(path: Path, name: str = "/file") -> str:
+def _content(path: Path, name: str = "/file", length: int | None = None) -> str:
     with f2tools.open(path, []) as volume:
-        return hashlib.sha256(b"".join(bytes(data) for _, data in volume.path(name).chunks())).hexdigest()
+        data = b"".join(bytes(data) for _, data in volume.path(name).chunks())
+    assert length is None or len(data) >= length
+    return hashlib.sha256(data[:length]).hexdigest()
 
 
 def _repaired(path: Path) -> CheckReport:
@@ -184,3 +197,42 @@ def test_a_file_with_clusters_in_its_nodes_alone_stays_compressed(noise: bool, w
     p.close()
     _repaired(path)
     assert _content(path) == good
+
+
+# -- seals ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [300001, 700000, 0, 1 << 40])
+def test_a_wrong_size_in_a_verity_descriptor_does_not_cut_the_file(wrong: int, tmp_path: Path) -> None:
+    p = Patient("features", tmp_path)
+    path = p.path
+    good = _content(path, SEALED, LENGTH)
+    p.put(_descriptor(p, SEALED) + VerityDescriptor.offset_of("data_size"), 8, wrong)
+    p.close()
+    _repaired(path)
+    assert _content(path, SEALED, LENGTH) == good
+
+
+def test_a_file_that_was_written_after_its_descriptor_and_before_its_seal_is_not_sealed(tmp_path: Path) -> None:
+    """The power is cut between the attribute and the mark: the kernel writes on to such a file."""
+    p = Patient("features", tmp_path)
+    path = p.path
+    inode = p.vol.path(SEALED).inode
+    p.inode(SEALED, i_advise=inode.i_advise & ~FADVISE_VERITY_BIT)
+    p.write(int(inode.addrs[0]) * p.size + 100, b"new text")
+    p.close()
+    good = _content(path, SEALED, LENGTH)
+    _repaired(path)
+    with f2tools.open(path, []) as volume:
+        assert not volume.path(SEALED).inode.verity
+    assert _content(path, SEALED, LENGTH) == good
+
+
+def _descriptor(p: Patient, path: str) -> int:
+    """Where the descriptor of a file lies in the image."""
+    size = struct.pack("<Q", p.vol.path(path).inode.i_size)
+    image = p.path.read_bytes()
+    at = VerityDescriptor.offset_of("data_size")
+    places = [found.start() - at for found in re.finditer(re.escape(size), image)]
+    (place,) = (place for place in places if image[place : place + 2] == b"\1\1")
+    return place
