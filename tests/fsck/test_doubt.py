@@ -236,3 +236,50 @@ def _descriptor(p: Patient, path: str) -> int:
     places = [found.start() - at for found in re.finditer(re.escape(size), image)]
     (place,) = (place for place in places if image[place : place + 2] == b"\1\1")
     return place
+
+
+# -- addresses that are too many --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("careful", [False, True])
+def test_a_summary_that_names_who_does_not_lead_there_clears_no_address(careful: bool, tmp_path: Path) -> None:
+    path = _file(tmp_path, {0: _noise(1200 * BLOCK)})
+    good = _content(path)
+    p = Made(path)
+    blkaddr = p.words("/file")[700]
+    segno, at = divmod(blkaddr - p.geo.main_blkaddr, 512)
+    entry = (p.geo.ssa_blkaddr + segno) * BLOCK + 7 * at
+    assert p.read(entry, 4) == struct.pack("<I", p.ino("/file"))
+    p.write(entry, struct.pack("<I", F2FS_ROOT_INO))
+    p.inode("/file", i_blocks=p.vol.path("/file").inode.i_blocks - 1)
+    p.close()
+    repair(path, careful=careful)
+    assert _content(path) == good
+
+
+@pytest.mark.parametrize("careful", [False, True])
+def test_an_address_in_a_hole_to_a_block_of_another_is_cleared(careful: bool, tmp_path: Path) -> None:
+    path = _file(tmp_path, {0: _noise(600 * BLOCK), 700: _noise(BLOCK)})
+    good = _content(path)
+    p = Made(path)
+    p.address("/file", 650, p.words("/file")[3])
+    p.close()
+    repair(path, careful=careful)
+    assert _content(path) == good
+    assert examine(path).sound
+
+
+@pytest.mark.parametrize("careful", [False, True])
+def test_an_address_in_a_hole_to_a_free_block_is_cleared_where_something_may_be_given_up(
+    careful: bool, tmp_path: Path
+) -> None:
+    path = _file(tmp_path, {0: _noise(600 * BLOCK), 700: _noise(BLOCK)})
+    good = _content(path)
+    p = Made(path)
+    free = p.words("/file")[700] + 7
+    p.write(free * BLOCK, b"old", same=True)
+    p.address("/file", 650, free)
+    p.close()
+    repair(path, careful=careful)
+    assert (_content(path) == good) != careful
+    assert examine(path).sound
