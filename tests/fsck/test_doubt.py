@@ -27,6 +27,7 @@ from f2tools.fsck.check import CheckReport
 from tests.f2fs.write.volumes import fresh, writable
 from tests.fsck.craft import Patient, examine, said
 from tests.fsck.test_repair import repair
+from tests.images import reference
 
 BLOCK = 4096
 COMPRESSING = "--size 64M -O extra_attr,compression,inode_checksum"
@@ -283,3 +284,30 @@ def test_an_address_in_a_hole_to_a_free_block_is_cleared_where_something_may_be_
     repair(path, careful=careful)
     assert (_content(path) == good) != careful
     assert examine(path).sound
+
+
+# -- directories ------------------------------------------------------------------------------------------------------
+
+
+def test_a_directory_without_room_for_attributes_loses_one_block_with_one_address(tmp_path: Path) -> None:
+    """Its last addresses in the inode stand where attributes would, were there entries inside."""
+    path = reference("noinline").copy(tmp_path).path
+    with writable(path) as volume:
+        ino = volume.path("/emptied").inode.ino
+        with volume.operation(1) as op:
+            op.live(ino).set(i_dir_level=9, i_current_depth=1)  # in buckets over all of the inode and its nodes
+        for k in range(2500):
+            volume.create(ino, b"name-%d" % k, 0o644)
+        volume.sync()
+    p = Made(path)
+    good = {entry.name for entry in p.vol.listdir(p.vol.path("/emptied").inode)}
+    assert p.vol.path("/emptied").inode.nids[0]
+    p.address("/emptied", 0, 0)
+    p.close()
+    report = _repaired(path)
+    (blocks,) = (finding for finding in report.findings if finding.code == "I004")
+    assert int(blocks.found or 0) - int(blocks.expected or 0) == 1
+    assert not [finding for finding in report.findings if finding.code == "D006"], said(report)
+    with f2tools.open(path, []) as volume:
+        left = {entry.name for entry in volume.listdir(volume.path("/emptied").inode)}
+    assert left == good
