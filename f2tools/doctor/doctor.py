@@ -125,9 +125,7 @@ def _health(report: CheckReport) -> list[str]:
     return lines
 
 
-def _steps(
-    found: Diagnosis, devices: Sequence[str], waiting: int, refused: OnlyRead | None
-) -> list[tuple[str, str]]:
+def _steps(found: Diagnosis, devices: Sequence[str], waiting: int, refused: OnlyRead | None) -> list[tuple[str, str]]:
     image = found.image
 
     def command(words: str, *paths: str) -> str:

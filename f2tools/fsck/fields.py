@@ -42,7 +42,7 @@ WITNESSES = (
     Witnesses("inode", "i_generation", NOBODY),
     Witnesses("inode", "i_current_depth", "levels that a directory's entries and size reach"),
     Witnesses("inode", "i_xattr_nid", "the node's footer, the NAT"),
-    Witnesses("inode", "i_flags", "features and i_mode; clusters"),
+    Witnesses("inode", "i_flags", "features and i_mode; clusters with i_compr_blocks"),
     Witnesses("inode", "i_pino", "the directory of the entry, `..`"),
     Witnesses("inode", "i_namelen", "the entry's name"),
     Witnesses("inode", "i_name", "the entry's name"),
@@ -58,7 +58,9 @@ WITNESSES = (
     Witnesses("inode", "i_crtime_nsec", "its range", ("crtime",)),
     Witnesses("inode", "i_compr_blocks", "clusters"),
     Witnesses("inode", "i_compress_algorithm", "its range, with --data the clusters"),
-    Witnesses("inode", "i_log_cluster_size", "its range, where clusters lie, with --data what they hold"),
+    Witnesses(
+        "inode", "i_log_cluster_size", "its range, where clusters lie with i_compr_blocks, with --data what they hold"
+    ),
     Witnesses("inode", "i_compress_flag", NOBODY),
     Witnesses("direct", "addr", "summaries, the SIT, i_blocks"),
     Witnesses("indirect", "nid", "footers of nodes, the NAT"),

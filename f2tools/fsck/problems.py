@@ -519,7 +519,8 @@ DIR_LINKS = _problem(
 INODE_BLOCKS = _problem(
     "I004", "inode-blocks", ERROR, "i_blocks is not the number of blocks",
     "Data blocks, reserved ones included, node blocks, and the inode itself.",
-    "where just as many addresses are too many, or lost, as the summaries say, these are corrected; else counted anew",
+    "where just as many addresses lead to others' blocks, or are lost, as the summaries say, these are corrected; else "
+    "counted anew",
     plans=(SetBlocks,),
 )  # fmt: skip
 INLINE_SIZE = _problem(
@@ -919,7 +920,8 @@ CLUSTER_CONTENT = _problem(
 VERITY = _problem(
     "V001", "verity-descriptor", ERROR, "a sealed file has no sound verity descriptor",
     "The kernel refuses to open the file.",
-    "size or mark are set to what the descriptor says; the mark is taken away where feature or descriptor are missing",
+    "size or mark are set to what the descriptor says, where the content is what it sealed; else the mark is taken "
+    "away where feature or descriptor are missing",
     plans=(SetFieldEarly, SetFieldLast, ClearAdvise),
 )  # fmt: skip
 VERITY_CONTENT = _problem(

@@ -130,9 +130,7 @@ def patches_of(sb: SuperBlock) -> list[tuple[int, bytes]]:
 # -- a checkpoint -----------------------------------------------------------------------------------------------------
 
 
-def derived_pack(
-    device: Device, geo: Geometry, nodes_live: bool = True, log: bool = False
-) -> list[tuple[int, bytes]]:
+def derived_pack(device: Device, geo: Geometry, nodes_live: bool = True, log: bool = False) -> list[tuple[int, bytes]]:
     """The writes that make a first checkpoint pack from tables and nodes, where both packs are gone; none where that
     fails.
 
@@ -301,9 +299,7 @@ def _node_blocks(device: Device, geo: Geometry) -> tuple[NDArray[np.int64], NDAr
     return places, footers
 
 
-def _footers_at(
-    device: Device, geo: Geometry, blkaddrs: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def _footers_at(device: Device, geo: Geometry, blkaddrs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """(block addresses, footers) of what looks like a node among these blocks."""
     blocks = device.read_blocks(blkaddrs, geo.block_size)
     footers = footers_of(blocks)

@@ -53,7 +53,7 @@ def read_verity(nodes: NodeReader, data: DataReader, inode: Inode) -> Verity | N
         return None
     if not data.readable(inode):
         raise Unsupported(f"inode {inode.ino}: the verity descriptor is encrypted and there is no key")
-    return _parse(_read(data, inode, *place), inode, _tree_offset(inode))
+    return _parse(_read(data, inode, *place), inode.ino, inode.i_size, _tree_offset(inode))
 
 
 def descriptor_place(nodes: NodeReader, inode: Inode) -> tuple[int, int] | None:
@@ -72,34 +72,47 @@ def descriptor_place(nodes: NodeReader, inode: Inode) -> tuple[int, int] | None:
     return position, size
 
 
-def sealed_size(nodes: NodeReader, data: DataReader, inode: Inode) -> int | None:
-    """The size that the descriptor of a file names, whatever its inode says; None where there is no sound one."""
+def sealed_size(nodes: NodeReader, data: DataReader, inode: Inode, most: int) -> int | None:
+    """The size that the descriptor of a file names, whatever its inode says; None, or Corrupt, where it can't be so.
+
+    All of the content is read, and has to be what was sealed with that size; of more than `most` bytes it is not.
+    """
     found = next((x.value for x in xattrs_of(nodes, inode) if x.index == XATTR_INDEX_VERITY and x.name == b"v"), b"")
     if len(found) != _LOCATION.size or not data.readable(inode):
         return None
     version, size, position = _LOCATION.unpack(found)
     if version != 1 or not VerityDescriptor.size <= size <= _MAX_DESCRIPTOR or position >= 1 << 63:
         return None
-    said = VerityDescriptor.parse(_read(data, inode, position, size))
-    right = said.version == 1 and said.hash_algorithm in VERITY_ALGORITHMS and 10 <= said.log_blocksize <= 16
-    right = right and said.salt_size <= len(said.salt) and said.sig_size <= size - VerityDescriptor.size
-    return said.data_size if right and said.data_size <= position else None
+    raw = _read(data, inode, position, size)
+    said = VerityDescriptor.parse(raw).data_size
+    if said > min(most, position):
+        return None
+    verity = _parse(raw, inode.ino, said, _tree_begin(said))
+    levels = tree_levels(verity, _Hasher(verity).size)
+    if position != verity.tree_offset + sum(count for _, count in levels) * verity.block_size:
+        return None
+    verify_content(data, inode, verity)
+    return said
 
 
 def _tree_offset(inode: Inode) -> int:
     """Where the Merkle tree begins, in bytes of the file."""
-    return -(-inode.i_size // VERITY_ALIGN) * VERITY_ALIGN
+    return _tree_begin(inode.i_size)
 
 
-def _parse(raw: bytes, inode: Inode, tree_offset: int) -> Verity:
-    where = Where(ino=inode.ino)
+def _tree_begin(size: int) -> int:
+    return -(-size // VERITY_ALIGN) * VERITY_ALIGN
+
+
+def _parse(raw: bytes, ino: int, size: int, tree_offset: int) -> Verity:
+    where = Where(ino=ino)
     descriptor = VerityDescriptor.parse(raw)
     if descriptor.version != 1 or descriptor.hash_algorithm not in VERITY_ALGORITHMS:
         raise Corrupt(
             where, f"verity descriptor of version {descriptor.version}, hash algorithm {descriptor.hash_algorithm}"
         )
-    if descriptor.data_size != inode.i_size:
-        raise Corrupt(where, f"verity covers {descriptor.data_size} bytes, the file has {inode.i_size}")
+    if descriptor.data_size != size:
+        raise Corrupt(where, f"verity covers {descriptor.data_size} bytes, the file has {size}")
     if not 10 <= descriptor.log_blocksize <= 16 or descriptor.salt_size > 32:
         raise Corrupt(where, f"verity block size 2^{descriptor.log_blocksize}, salt of {descriptor.salt_size} bytes")
     if descriptor.sig_size > len(raw) - VerityDescriptor.size:
@@ -113,7 +126,7 @@ def _parse(raw: bytes, inode: Inode, tree_offset: int) -> Verity:
     hasher = _hash(name)
     hasher.update(plain)
     return Verity(
-        ino=inode.ino,
+        ino=ino,
         algorithm=descriptor.hash_algorithm,
         block_size=1 << descriptor.log_blocksize,
         salt=descriptor.salt[: descriptor.salt_size],

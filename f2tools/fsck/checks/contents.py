@@ -162,6 +162,7 @@ def check_verity(tree: Tree) -> Iterator[Finding]:
     if not scan.geo.feature & F2FS_FEATURE_VERITY:
         return
     readers = Readers(scan)
+    most = scan.geo.block_count * scan.geo.block_size  # holes could have no end
     files = scan.inodes["mode"] >> 12 == stat.S_IFREG >> 12
     marked = scan.inodes["advise"] & FADVISE_VERITY_BIT != 0
     for row in np.flatnonzero(files & marked).tolist():
@@ -171,7 +172,7 @@ def check_verity(tree: Tree) -> Iterator[Finding]:
         except Unsupported:
             continue
         except (F2fsError, ValueError) as error:
-            size = _sealed_size(readers, ino)
+            size = _sealed_size(readers, ino, most)
             wrong = size not in (None, int(scan.inodes["size"][row]))
             repair = SetFieldEarly(ino, "i_size", size) if wrong else ClearAdvise(ino, FADVISE_VERITY_BIT)
             yield _finding(tree, ino, problems.VERITY, _said(error), repair)
@@ -180,14 +181,15 @@ def check_verity(tree: Tree) -> Iterator[Finding]:
     beyond = files & ~marked & (scan.inodes["last_written"] * scan.geo.block_size >= -(-ends // span) * span)
     for row in np.flatnonzero(beyond).tolist():
         ino, advise = tree.ino(row), int(scan.inodes["advise"][row])
-        if _sealed_size(readers, ino) == int(ends[row]):
+        if _sealed_size(readers, ino, most) == int(ends[row]):
             repair = SetFieldEarly(ino, "i_advise", advise | FADVISE_VERITY_BIT)
             yield _finding(tree, ino, problems.VERITY, "it has one, and not the mark of a seal", repair)
 
 
-def _sealed_size(readers: Readers, ino: int) -> int | None:
+def _sealed_size(readers: Readers, ino: int, most: int) -> int | None:
+    """The size that a file was sealed with, where its content is still what was sealed then, `most` bytes of it."""
     try:
-        return sealed_size(readers.nodes, readers.data, readers.nodes.inode(ino))
+        return sealed_size(readers.nodes, readers.data, readers.nodes.inode(ino), most)
     except (F2fsError, ValueError):
         return None
 

@@ -282,7 +282,7 @@ def check_compression(batch: InodeBatch) -> Iterator[Finding]:
         batch, packed & ~flagged, problems.INODE_FLAG, flags, flags | np.uint32(F2FS_COMPR_FL), "i_flags",
         "it has compressed clusters", SetFieldEarly,
     )  # fmt: skip
-    never = flagged & ~packed & (size == 0)  # with the flag comes a size
+    never = flagged & ~packed & ~batch.marked & (size == 0)  # with the flag comes a size
     without = flags & np.uint32(~F2FS_COMPR_FL & U32_MAX)
     yield from _each(
         batch, never, problems.INODE_FLAG, flags, without, "i_flags", "it has no cluster size", SetFieldEarly

@@ -109,6 +109,7 @@ class InodeBatch:
     no_xattr: NDArray[np.bool_]  # whether it is there, and contradicts what lies there
     lost_dentry: NDArray[np.bool_]  # whether the flag of entries inside was lost
     cluster: NDArray[np.int64]  # log2 of the blocks in a cluster of a compressed file; 0 for others
+    marked: NDArray[np.bool_]  # whether marks of clusters were seen, where the fields say no size
     sound: Sound | None = None  # what there is to know of them, where nothing of their fields needs a check
 
     @cached_property
@@ -215,21 +216,31 @@ def batch_of(
     lost_xattr = _lost_inline_xattr(image, head, blocks, extra)
     no_xattr = _no_inline_xattr(image, head, blocks, extra)
     inline = (head["i_inline"] & F2FS_INLINE_XATTR != 0) & ~no_xattr
-    empty = _without_blocks(head, blocks, extra)  # directories that may have lost the flag of entries inside
-    inline |= (head["i_inline"] & F2FS_INLINE_DENTRY != 0) | lost_xattr | empty
-    xattr = np.where(inline, DEFAULT_INLINE_XATTR_ADDRS, 0).astype(np.int64)
+    inline |= (head["i_inline"] & F2FS_INLINE_DENTRY != 0) | lost_xattr
+    flexible = np.full(nid.size, -1, np.int64)
     if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
-        xattr = np.where(extra >= 4, _flexible_words(image, head, blocks, extra), xattr).astype(np.int64)
-    xattr = np.minimum(xattr, np.maximum(words - extra // 4 - 1, 0))
+        flexible = np.where(extra >= 4, _flexible_words(image, head, blocks, extra), flexible)
     at = INODE_ADDR_OFFSET + extra + 4 * DEF_INLINE_RESERVED_SIZE
-    size = np.maximum(4 * (words - extra // 4 - xattr - DEF_INLINE_RESERVED_SIZE), 0)
-    cluster = cluster_logs(geo, head, blocks, extra, np.maximum(words - extra // 4 - xattr, 0))
-    batch = InodeBatch(
-        image, numbers, nid, blkaddr, blocks, extra, xattr, at, size, lost_extra, lost_xattr, no_xattr, empty, cluster
-    )
+    empty = _without_blocks(head, blocks, extra)  # directories that may have lost the flag of entries inside
+    _, size = _rooms(geo, inline | empty, flexible, extra)
     for row in np.flatnonzero(empty).tolist():
-        empty[row] = _begins_with_itself(batch, row)
-    return batch
+        empty[row] = _has_itself(geo, blocks[row], int(nid[row]), int(at[row]), int(size[row]))
+    xattr, size = _rooms(geo, inline | empty, flexible, extra)
+    cluster, marked = cluster_logs(image, head, nid, blocks, extra, np.maximum(words - extra // 4 - xattr, 0))
+    return InodeBatch(
+        image, numbers, nid, blkaddr, blocks, extra, xattr, at, size, lost_extra, lost_xattr, no_xattr, empty, cluster,
+        marked,
+    )  # fmt: skip
+
+
+def _rooms(
+    geo: Geometry, inline: NDArray[np.bool_], flexible: NDArray[np.int64], extra: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Words kept for attributes, and bytes that fit inline: where `inline` says so, or by their own number, if any."""
+    words = geo.addrs_per_inode
+    xattr = np.where(flexible < 0, np.where(inline, DEFAULT_INLINE_XATTR_ADDRS, 0), flexible).astype(np.int64)
+    xattr = np.minimum(xattr, np.maximum(words - extra // 4 - 1, 0))
+    return xattr, np.maximum(4 * (words - extra // 4 - xattr - DEF_INLINE_RESERVED_SIZE), 0)
 
 
 def sound_batch(
@@ -245,7 +256,7 @@ def sound_batch(
     none = np.zeros(nid.size, np.bool_)
     unpacked = np.zeros(nid.size, np.int64)
     return InodeBatch(
-        image, rows, nid, blkaddr, blocks, extra, xattr, at, size, none, none, none, none, unpacked, sound
+        image, rows, nid, blkaddr, blocks, extra, xattr, at, size, none, none, none, none, unpacked, none, sound
     )
 
 
@@ -476,12 +487,15 @@ def _only_addresses(batch: InodeBatch, row: int) -> bool:
 
 def _begins_with_itself(batch: InodeBatch, row: int) -> bool:
     """Whether the first entry inside a directory is `.`, and leads to it: whatever else is wrong, entries are there."""
-    at = int(batch.inline_at[row])
-    size = int(batch.inline_size[row])
-    if size <= MIN_INLINE_DENTRIES or at + size > batch.geo.block_size:
+    at, size = int(batch.inline_at[row]), int(batch.inline_size[row])
+    return _has_itself(batch.geo, batch.blocks[row], int(batch.nid[row]), at, size)
+
+
+def _has_itself(geo: Geometry, block: NDArray[np.uint8], nid: int, at: int, size: int) -> bool:
+    if size <= MIN_INLINE_DENTRIES or at + size > geo.block_size:
         return False
-    entry = next(iter(DentryArea(batch.blocks[row, at : at + size].copy()).entries()), None)
-    return entry is not None and entry.name == b"." and entry.ino == int(batch.nid[row])
+    entry = next(iter(DentryArea(block[at : at + size].copy()).entries()), None)
+    return entry is not None and entry.name == b"." and entry.ino == nid
 
 
 def casefolded(geo: Geometry, table: Columns) -> NDArray[np.bool_]:

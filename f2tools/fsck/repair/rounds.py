@@ -308,6 +308,7 @@ class Repairer:
         if not todo or not self._wanted(phase, todo):
             return False
         work = Work(image, tree, self.done, self._freed, self.guesses)
+        work.careful = self._careful
         for finding in todo:
             before = len(self.done)
             try:

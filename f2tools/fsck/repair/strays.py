@@ -1,6 +1,7 @@
-"""Addresses that a file came by: i_blocks counts as many fewer, and the summaries give the blocks to other places.
+"""Addresses that a file came by: i_blocks counts as many fewer, and the blocks are those of other places.
 
 Left alone, each would make the file longer, or be content in a hole; and the block of a directory would have names.
+That a summary names another place is not enough: the other place has to lead to the block, too.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def clear_strays(work: Work, finding: Finding, plan: SetBlocks) -> bool:
 
 
 def _strays(work: Work, row: int, most: int) -> dict[int, list[int]]:
-    """nid -> places in that node whose blocks belong elsewhere by their summaries, or are free and nobody's."""
+    """nid -> places in that node whose blocks are other places', or the one place whose block is free and nobody's."""
     scan, geo, sit = work.scan, work.image.geo, work.image.sit
     found: dict[int, list[int]] = {}
     # a repair's own blocks are not counted yet, and named by no summary
@@ -42,12 +43,26 @@ def _strays(work: Work, row: int, most: int) -> dict[int, list[int]]:
         nid = int(scan.nid[node])
         words = work.node_words(nid).astype(np.int64)
         places = np.flatnonzero(geo.in_main(words))
-        named, ofs = named_by_summaries(work.image, words[places].tolist())
-        segno, at = np.divmod(words[places] - geo.main_blkaddr, geo.blocks_per_seg)
+        blocks = words[places]
+        named, ofs = named_by_summaries(work.image, blocks.tolist())
+        segno, at = np.divmod(blocks - geo.main_blkaddr, geo.blocks_per_seg)
         valid = np.unpackbits(sit.valid_map(segno), axis=1)[np.arange(segno.size), at] if segno.size else segno
-        other = ((named != nid) | (ofs != places)) & ((named != 0) | (valid == 0))
-        if other.any():
-            found[nid] = places[other].tolist()
+        other = (named != nid) | (ofs != places)
+        for i in np.flatnonzero(other).tolist():
+            free = not valid[i] and most == 1 and not work.careful
+            if free or _leads_there(work, int(named[i]), int(ofs[i]), int(blocks[i])):
+                found.setdefault(nid, []).append(int(places[i]))
         if sum(len(some) for some in found.values()) > most:
             break
     return found
+
+
+def _leads_there(work: Work, nid: int, ofs: int, blkaddr: int) -> bool:
+    """Whether a block is that of a node, or of a place in one."""
+    row = work.scan.row_of(nid) if nid else -1
+    if row < 0:
+        return False
+    if int(work.scan.addr[row]) == blkaddr:
+        return True
+    words = work.node_words(nid) if work.scan.kind[row] in (INODE, DIRECT) else ()
+    return ofs < len(words) and int(words[ofs]) == blkaddr

@@ -79,6 +79,7 @@ class Work:
         self.adopted: set[int] = set()
         self._freed = set() if freed is None else freed
         self.guesses = Guesses() if guesses is None else guesses
+        self.careful = False  # whether nothing may be given up
         self.made: set[int] = set()  # inodes, in this round
         self.placed: set[int] = set()  # nodes that nothing led to, and that have their place again
         self.places_looked_at = False

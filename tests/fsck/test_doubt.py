@@ -1,0 +1,313 @@
+"""One wrong thing that could be explained by another: fsck doubts it, and content that was readable stays so.
+
+Here a heuristic would find a story that fits, and pay for it with the content of a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+import f2tools
+from f2tools.f2fs.layout.constants import (
+    COMPRESS_ADDR,
+    F2FS_COMPR_FL,
+    F2FS_COMPRESS_RELEASED,
+    F2FS_ROOT_INO,
+    FADVISE_VERITY_BIT,
+    NEW_ADDR,
+)
+from f2tools.f2fs.layout.verity import VerityDescriptor
+from f2tools.fsck.check import CheckReport
+from tests.f2fs.write.volumes import fresh, writable
+from tests.fsck.craft import Patient, examine, said
+from tests.fsck.test_repair import repair
+from tests.images import reference
+
+BLOCK = 4096
+COMPRESSING = "--size 64M -O extra_attr,compression,inode_checksum"
+IN_INODE = 864  # addresses of an inode with extra attributes and room for others, in whole clusters
+NAME = b"file"
+SEALED, LENGTH = "/verity/v700001", 700001
+
+
+class Made(Patient):
+    """A volume made here, with one file, to be damaged field by field."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.vol = f2tools.open(path, [])
+        self.geo = self.vol.geo
+        self.size = self.geo.block_size
+
+    def words(self, path: str) -> list[int]:
+        return [int(word) for word in self.vol.path(path, follow=False).inode.addrs]
+
+
+def _file(directory: Path, pieces: dict[int, bytes], log: int = 0, reserve: int = 0) -> Path:
+    """A volume with a file; `pieces` by file block, `log` of the blocks in a cluster where it is compressed."""
+    path = fresh(directory, COMPRESSING)
+    with writable(path) as volume:
+        ino = volume.create(F2FS_ROOT_INO, NAME, 0o644)
+        if log:
+            volume.set_flags(ino, F2FS_COMPR_FL)
+            with volume.operation(1) as op:
+                op.live(ino).set(i_log_cluster_size=log)
+        if reserve:
+            volume.fallocate(ino, 0, 0, reserve * BLOCK)
+        for fofs, data in pieces.items():
+            volume.write(ino, fofs * BLOCK, data)
+        volume.sync()
+    return path
+
+
+def _noise(length: int) -> bytes:
+    return random.Random(length).randbytes(length)
+
+
+def _barely_packed(clusters: int) -> bytes:
+    """Content of clusters of 16 blocks of which compression leaves 3 each."""
+    return (_noise(3 * BLOCK - 600) + bytes(13 * BLOCK + 600)) * clusters
+
+
+def _content(path: Path, name: str = "/file", length: int | None = None) -> str:
+    with f2tools.open(path, []) as volume:
+        data = b"".join(bytes(data) for _, data in volume.path(name).chunks())
+    assert length is None or len(data) >= length
+    return hashlib.sha256(data[:length]).hexdigest()
+
+
+def _repaired(path: Path) -> CheckReport:
+    """What was found, after a repair that leaves nothing."""
+    report = examine(path)
+    outcome = repair(path)
+    assert outcome.complete, said(outcome.after)
+    assert examine(path).sound
+    return report
+
+
+def _codes(report: CheckReport) -> set[str]:
+    return {finding.code for finding in report.findings}
+
+
+# -- clusters ---------------------------------------------------------------------------------------------------------
+
+
+def test_clusters_of_which_some_are_reserved_again_and_some_released_keep_their_size(tmp_path: Path) -> None:
+    """F2FS_IOC_RESERVE_COMPRESS_BLOCKS at the end of a full volume: the kernel stops in the midst of a cluster."""
+    path = _file(tmp_path, {0: _barely_packed(8)}, log=4)
+    good = _content(path)
+    p = Made(path)
+    inline = p.vol.path("/file").inode.i_inline
+    words = p.words("/file")
+    assert words[:5] == [COMPRESS_ADDR, *words[1:4], NEW_ADDR]
+    for cluster in range(3, 8):
+        for at in range(16 * cluster + (9 if cluster == 3 else 4), 16 * cluster + 16):
+            p.address("/file", at, 0)
+    p.inode("/file", i_inline=inline | F2FS_COMPRESS_RELEASED, i_compr_blocks=3 * 13)
+    p.close()
+    report = _repaired(path)
+    assert "I028" not in _codes(report), said(report)
+    assert _content(path) == good
+
+
+@pytest.mark.parametrize("wrong", [0x2677, 0, NEW_ADDR ^ 1 << 30], ids=["an address", "nothing", "nonsense"])
+@pytest.mark.parametrize("clusters", [1, 5])
+def test_a_wrong_reserved_place_says_nothing_of_the_size_of_clusters(wrong: int, clusters: int, tmp_path: Path) -> None:
+    path = _file(tmp_path, {0: _barely_packed(clusters)}, log=4)
+    good = _content(path)
+    p = Made(path)
+    p.address("/file", 9, wrong)
+    p.close()
+    report = _repaired(path)
+    assert "I028" not in _codes(report), said(report)
+    assert _content(path) == good
+
+
+@pytest.mark.parametrize(("log", "reserve"), [(0, 0), (0, 60), (4, 0)])
+def test_an_address_that_looks_like_the_mark_of_a_cluster_makes_nothing_compressed(
+    log: int, reserve: int, tmp_path: Path
+) -> None:
+    path = _file(tmp_path, {5 if reserve else 0: _noise(40 * BLOCK)}, log=log, reserve=reserve)
+    good = _content(path)
+    p = Made(path)
+    assert COMPRESS_ADDR not in p.words("/file")
+    p.address("/file", 4, COMPRESS_ADDR)
+    p.close()
+    report = _repaired(path)
+    assert not _codes(report) & {"I028", "I021"}, said(report)
+    assert _content(path) == good
+    with f2tools.open(path, []) as volume:
+        assert bool(volume.path("/file").inode.i_flags & F2FS_COMPR_FL) == bool(log)
+
+
+def test_the_mark_of_a_file_that_was_once_compressed_decides_nothing(tmp_path: Path) -> None:
+    path = _file(tmp_path, {0: _noise(40 * BLOCK)})
+    good = _content(path)
+    p = Made(path)
+    p.inode("/file", i_log_cluster_size=2)  # the kernel leaves it when the flag is taken back
+    p.close()
+    assert examine(path).sound
+    p = Made(path)
+    p.address("/file", 4, COMPRESS_ADDR)
+    p.close()
+    _repaired(path)
+    assert _content(path) == good
+
+
+def test_one_mark_in_the_midst_of_a_cluster_does_not_make_clusters_smaller(tmp_path: Path) -> None:
+    path = _file(tmp_path, {0: _noise(14 * BLOCK - 600) + bytes(2 * BLOCK + 600)}, log=4)
+    good = _content(path)
+    p = Made(path)
+    words = p.words("/file")
+    assert (words[0], words[15]) == (COMPRESS_ADDR, NEW_ADDR)
+    assert p.geo.in_main(words[14])
+    p.address("/file", 4, COMPRESS_ADDR)
+    p.close()
+    report = _repaired(path)
+    assert "I028" not in _codes(report), said(report)
+    assert _content(path) == good
+
+
+@pytest.mark.parametrize("wrong", [0, 2, 3, 6, 255])
+@pytest.mark.parametrize("clusters", [3, 70], ids=["in the inode", "in nodes too"])
+def test_the_count_of_saved_blocks_knows_the_size_of_clusters(wrong: int, clusters: int, tmp_path: Path) -> None:
+    path = _file(tmp_path, {0: _barely_packed(clusters)}, log=4)
+    good = _content(path)
+    p = Made(path)
+    p.inode("/file", i_log_cluster_size=wrong)
+    p.close()
+    _repaired(path)
+    assert _content(path) == good
+
+
+@pytest.mark.parametrize("noise", [False, True], ids=["behind a hole", "behind noise"])
+@pytest.mark.parametrize("wrong", [0, 255])
+def test_a_file_with_clusters_in_its_nodes_alone_stays_compressed(noise: bool, wrong: int, tmp_path: Path) -> None:
+    text = (b"some text is here\n" * 20000)[: 16 * 16 * 1024]
+    pieces = {IN_INODE: text}
+    path = _file(tmp_path, {0: _noise(IN_INODE * BLOCK), **pieces} if noise else pieces, log=2)
+    good = _content(path)
+    p = Made(path)
+    p.inode("/file", i_log_cluster_size=wrong)
+    p.close()
+    _repaired(path)
+    assert _content(path) == good
+
+
+# -- seals ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [300001, 700000, 0, 1 << 40])
+def test_a_wrong_size_in_a_verity_descriptor_does_not_cut_the_file(wrong: int, tmp_path: Path) -> None:
+    p = Patient("features", tmp_path)
+    path = p.path
+    good = _content(path, SEALED, LENGTH)
+    p.put(_descriptor(p, SEALED) + VerityDescriptor.offset_of("data_size"), 8, wrong)
+    p.close()
+    _repaired(path)
+    assert _content(path, SEALED, LENGTH) == good
+
+
+def test_a_file_that_was_written_after_its_descriptor_and_before_its_seal_is_not_sealed(tmp_path: Path) -> None:
+    """The power is cut between the attribute and the mark: the kernel writes on to such a file."""
+    p = Patient("features", tmp_path)
+    path = p.path
+    inode = p.vol.path(SEALED).inode
+    p.inode(SEALED, i_advise=inode.i_advise & ~FADVISE_VERITY_BIT)
+    p.write(int(inode.addrs[0]) * p.size + 100, b"new text")
+    p.close()
+    good = _content(path, SEALED, LENGTH)
+    _repaired(path)
+    with f2tools.open(path, []) as volume:
+        assert not volume.path(SEALED).inode.verity
+    assert _content(path, SEALED, LENGTH) == good
+
+
+def _descriptor(p: Patient, path: str) -> int:
+    """Where the descriptor of a file lies in the image."""
+    size = struct.pack("<Q", p.vol.path(path).inode.i_size)
+    image = p.path.read_bytes()
+    at = VerityDescriptor.offset_of("data_size")
+    places = [found.start() - at for found in re.finditer(re.escape(size), image)]
+    (place,) = (place for place in places if image[place : place + 2] == b"\1\1")
+    return place
+
+
+# -- addresses that are too many --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("careful", [False, True])
+def test_a_summary_that_names_who_does_not_lead_there_clears_no_address(careful: bool, tmp_path: Path) -> None:
+    path = _file(tmp_path, {0: _noise(1200 * BLOCK)})
+    good = _content(path)
+    p = Made(path)
+    blkaddr = p.words("/file")[700]
+    segno, at = divmod(blkaddr - p.geo.main_blkaddr, 512)
+    entry = (p.geo.ssa_blkaddr + segno) * BLOCK + 7 * at
+    assert p.read(entry, 4) == struct.pack("<I", p.ino("/file"))
+    p.write(entry, struct.pack("<I", F2FS_ROOT_INO))
+    p.inode("/file", i_blocks=p.vol.path("/file").inode.i_blocks - 1)
+    p.close()
+    repair(path, careful=careful)
+    assert _content(path) == good
+
+
+@pytest.mark.parametrize("careful", [False, True])
+def test_an_address_in_a_hole_to_a_block_of_another_is_cleared(careful: bool, tmp_path: Path) -> None:
+    path = _file(tmp_path, {0: _noise(600 * BLOCK), 700: _noise(BLOCK)})
+    good = _content(path)
+    p = Made(path)
+    p.address("/file", 650, p.words("/file")[3])
+    p.close()
+    repair(path, careful=careful)
+    assert _content(path) == good
+    assert examine(path).sound
+
+
+@pytest.mark.parametrize("careful", [False, True])
+def test_an_address_in_a_hole_to_a_free_block_is_cleared_where_something_may_be_given_up(
+    careful: bool, tmp_path: Path
+) -> None:
+    path = _file(tmp_path, {0: _noise(600 * BLOCK), 700: _noise(BLOCK)})
+    good = _content(path)
+    p = Made(path)
+    free = p.words("/file")[700] + 7
+    p.write(free * BLOCK, b"old", same=True)
+    p.address("/file", 650, free)
+    p.close()
+    repair(path, careful=careful)
+    assert (_content(path) == good) != careful
+    assert examine(path).sound
+
+
+# -- directories ------------------------------------------------------------------------------------------------------
+
+
+def test_a_directory_without_room_for_attributes_loses_one_block_with_one_address(tmp_path: Path) -> None:
+    """Its last addresses in the inode stand where attributes would, were there entries inside."""
+    path = reference("noinline").copy(tmp_path).path
+    with writable(path) as volume:
+        ino = volume.path("/emptied").inode.ino
+        with volume.operation(1) as op:
+            op.live(ino).set(i_dir_level=9, i_current_depth=1)  # in buckets over all of the inode and its nodes
+        for k in range(2500):
+            volume.create(ino, b"name-%d" % k, 0o644)
+        volume.sync()
+    p = Made(path)
+    good = {entry.name for entry in p.vol.listdir(p.vol.path("/emptied").inode)}
+    assert p.vol.path("/emptied").inode.nids[0]
+    p.address("/emptied", 0, 0)
+    p.close()
+    report = _repaired(path)
+    (blocks,) = (finding for finding in report.findings if finding.code == "I004")
+    assert int(blocks.found or 0) - int(blocks.expected or 0) == 1
+    assert not [finding for finding in report.findings if finding.code == "D006"], said(report)
+    with f2tools.open(path, []) as volume:
+        left = {entry.name for entry in volume.listdir(volume.path("/emptied").inode)}
+    assert left == good
