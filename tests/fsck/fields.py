@@ -38,7 +38,7 @@ from f2tools.fsck.facts.image import Image
 from f2tools.fsck.fields import ALONE
 from f2tools.fsck.repair.rounds import Repairer, StaysOpen
 from tests.fsck.field_cases import Case, cases_of
-from tests.fsck.sweep import CONTENT, tree_on
+from tests.fsck.sweep import CONTENT, XATTRS, tree_on
 from tests.fsck.trees import shown
 from tests.images import reference
 
@@ -200,6 +200,8 @@ def _alone(before: Facts, case: Case) -> set[int]:
         and (-(-number // case.block_size) == -(-was[SIZE] // case.block_size) or case.keeps_size or case.is_cut)
     ):
         return alone | {CONTENT, SECRET}  # where in its last block a file ends, only its size says
+    if was is not None and case.field == "i_inline_xattr_size" and not was[XATTRS]:
+        return alone | {SIZE, CONTENT}  # any size is legal, and moves the addresses in nodes
     if case.unpacked and case.field in READ_WITH_CONTENT:
         return alone | {PACKING, COMPRESSED}
     if case.field == "i_flags":

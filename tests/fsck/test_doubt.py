@@ -9,6 +9,7 @@ import hashlib
 import random
 import re
 import struct
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,19 @@ import pytest
 import f2tools
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
+    F2FS_CASEFOLD_FL,
     F2FS_COMPR_FL,
     F2FS_COMPRESS_RELEASED,
     F2FS_ROOT_INO,
     FADVISE_VERITY_BIT,
     NEW_ADDR,
 )
+from f2tools.f2fs.layout.hashes import dentry_hash
 from f2tools.f2fs.layout.verity import VerityDescriptor
+from f2tools.f2fs.write import inode as inodes
 from f2tools.fsck.check import CheckReport
+from f2tools.fsck.facts.dentries import folded_hash
+from f2tools.fsck.facts.image import open_image
 from tests.f2fs.write.volumes import fresh, writable
 from tests.fsck.craft import Patient, examine, said
 from tests.fsck.test_repair import repair
@@ -311,3 +317,54 @@ def test_a_directory_without_room_for_attributes_loses_one_block_with_one_addres
     with f2tools.open(path, []) as volume:
         left = {entry.name for entry in volume.listdir(volume.path("/emptied").inode)}
     assert left == good
+
+
+def test_a_file_with_room_for_attributes_of_another_size_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mount may have had another inline_xattr_size; the file was made longer by truncate(2), so it ends in a hole."""
+    path = fresh(tmp_path, "--size 64M -O extra_attr,flexible_inline_xattr,inode_checksum")
+    with writable(path) as volume:
+        for number in range(5):
+            volume.write(volume.create(F2FS_ROOT_INO, b"n%d" % number, 0o644), 0, bytes(20_000))
+        monkeypatch.setattr(inodes, "DEFAULT_INLINE_XATTR_ADDRS", 60)
+        ino = volume.create(F2FS_ROOT_INO, b"odd", 0o644)
+        volume.write(ino, 0, b"".join(b"%08d" % number + bytes(4088) for number in range(1500)))
+        volume.truncate(ino, 1510 * BLOCK)
+    with f2tools.open(path, []) as volume:
+        assert volume.nodes.inode(ino).extra["i_inline_xattr_size"] == 60
+    assert examine(path).sound
+
+
+def test_orphan_blocks_without_numbers_leave_the_summaries_where_they_are(tmp_path: Path) -> None:
+    """fsck.f2fs writes such when it strikes one out."""
+    path = reference("crash-orphan").copy(tmp_path).path
+    with closing(open_image(path)) as image:
+        assert image.pack is not None
+        block = image.pack.blkaddr + 1 + image.geo.cp_payload
+        assert image.cp.cp_pack_start_sum > 1 + image.geo.cp_payload
+        places = image.cp.cp_pack_start_sum, image.cp.ckpt_flags
+    with path.open("r+b") as file:
+        file.seek(block * BLOCK)
+        file.write(bytes(BLOCK))
+    with closing(open_image(path)) as image:
+        assert not image.pack_refitted
+        assert (image.cp.cp_pack_start_sum, image.cp.ckpt_flags) == places
+
+
+def test_names_that_kernels_fold_differently_say_nothing_of_casefolding(tmp_path: Path) -> None:
+    path = fresh(tmp_path, "--size 64M -O casefold -C utf8")
+    names = [text.encode() for text in ("photo.jpg", "notes.txt", "\u2764\ufe0f.txt", "1\ufe0f\u20e3.txt")]
+    with writable(path) as volume:
+        directory = volume.mkdir(F2FS_ROOT_INO, b"d", 0o755)
+        volume.set_flags(directory, F2FS_CASEFOLD_FL)
+        for name in names:
+            volume.create(directory, name, 0o644)
+    data = path.read_bytes()
+    for name in names[2:]:
+        folded, plain = struct.pack("<I", folded_hash(name)), struct.pack("<I", dentry_hash(name))
+        assert data.count(folded) == 1
+        assert folded != plain
+        data = data.replace(folded, plain)
+    path.write_bytes(data)
+    assert examine(path).sound

@@ -1,7 +1,8 @@
 """Directories whose flag of casefolding contradicts the hashes of all their names.
 
 A hash is that of the name as it is written, or of the folded one; in an encrypted directory that is casefolded, it is
-made with a key.  Nothing but the flag can be wrong where all hashes are of the other kind.
+made with a key.  Nothing but the flag can be wrong where all hashes are of the other kind.  Kernels do not agree on how
+names beyond ASCII fold ("unicode: Don't special case ignorable code points", and its revert), so these say nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import F2FS_CASEFOLD_FL, F2FS_FEATURE_CASEFOLD, FADVISE_ENCRYPT_BIT
 from f2tools.fsck import problems
@@ -34,11 +36,16 @@ def check_folding(tree: Tree) -> Iterator[Finding]:
     wrong = secret & np.where(flagged, (odds == 0) & (many > 0), (odds == many) & (many >= FEW))
     doubted = ~secret & tree.is_dir & np.where(flagged, (odds == 0) & (many > 0), odds > 0)
     some = rows[doubted[dirs]]
-    names = tree.names_of(some.tolist())
+    names = list(tree.names_of(some.tolist()))
     said = table["hash"][some].tolist()
     fits = np.array([folded_hash(name) == code for name, code in zip(names, said, strict=True)], np.bool_)
-    misfits = np.bincount(table["dir"][some][~fits], minlength=count)
-    wrong |= doubted & np.where(flagged, misfits > 0, misfits == 0)
+    plain = np.array([name.isascii() for name in names], np.bool_)
+
+    def of_each(some_of_them: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.bincount(table["dir"][some][some_of_them], minlength=count)
+
+    folded = (of_each(~fits) == 0) & (of_each(odd[doubted[dirs]] & fits & plain) > 0)
+    wrong |= doubted & np.where(flagged, of_each(~fits & plain) > 0, folded)
     for row in np.flatnonzero(wrong & tree.is_dir).tolist():
         node = scan.inodes["node"][row]
         found = int(scan.inodes["flags"][row])

@@ -291,8 +291,8 @@ def _flexible_words(
 ) -> NDArray[np.int64]:
     """i_inline_xattr_size; that of most inodes where it is impossible, or contradicts what lies in the inode.
 
-    The header of attributes may lie elsewhere; addresses, where attributes would; or the last block of a file in nodes
-    behind its end, and with the size that all others have at it.
+    The header of attributes may lie elsewhere, or addresses where attributes would.  Any size is legal: a mount may
+    have had another.
     """
     geo = image.geo
     said, most = head["i_inline_xattr_size"].astype(np.int64), geo.addrs_per_inode - extra // 4 - 1
@@ -311,9 +311,6 @@ def _flexible_words(
         shifted[row] |= bool(
             said[row] > usual and room.any() and (geo.in_main(room) | (room >= COMPRESS_ADDR) | (room == 0)).all()
         )
-        if not shifted[row] and np.count_nonzero(others) == 1:
-            last = _last_in_nodes(image, words[row, end : end + 5].tolist(), geo.addrs_per_inode - int(extra[row]) // 4)
-            shifted[row] = last >= 0 and last - usual + 1 == -(-int(head["i_size"][row]) // geo.block_size)
     return np.where((said > most) | shifted, usual, said)
 
 

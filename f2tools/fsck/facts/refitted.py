@@ -41,14 +41,17 @@ def refitted_pack(device: Device, geo: Geometry, pack: Pack) -> list[Patch]:
     said = cp.cp_pack_start_sum - first
     if _numbered(rows, said):
         cp.ckpt_flags |= CP_ORPHAN_PRESENT_FLAG
-    else:
-        count = int(rows["blk_count"][0]) if cp.ckpt_flags & CP_ORPHAN_PRESENT_FLAG else 0
-        if not count or _numbered(rows, count):
-            cp.cp_pack_start_sum = first + count
+    elif cp.ckpt_flags & CP_ORPHAN_PRESENT_FLAG:
+        count = int(rows["blk_count"][0])
+        if not _numbered(rows, count):  # fsck.f2fs leaves blocks without numbers, too
+            return []
+        cp.cp_pack_start_sum = first + count
+    elif said or geo.cp_payload:
+        return []
     nodes, data = divmod(last - cp.cp_pack_start_sum - 1, NR_CURSEG_DATA_TYPE)
     flags = CP_COMPACT_SUM_FLAG if data < NR_CURSEG_DATA_TYPE - 1 else 0
     unmounted, compact = cp.ckpt_flags & (CP_UMOUNT_FLAG | CP_FASTBOOT_FLAG), cp.ckpt_flags & CP_COMPACT_SUM_FLAG
-    if nodes in (0, 1) and (bool(unmounted) != bool(nodes) or (flags and not compact)):
+    if nodes in (0, 1) and not geo.cp_payload and (bool(unmounted) != bool(nodes) or (flags and not compact)):
         cp.ckpt_flags = cp.ckpt_flags & ~CP_COMPACT_SUM_FLAG | flags
         if bool(unmounted) != bool(nodes):
             cp.ckpt_flags = cp.ckpt_flags & ~unmounted | (CP_UMOUNT_FLAG if nodes else 0)

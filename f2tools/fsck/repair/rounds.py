@@ -19,7 +19,7 @@ from f2tools.device.base import Wrapper
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.media.image import ImageFile
 from f2tools.device.wrappers import NotClosed
-from f2tools.errors import F2fsError, Unsupported
+from f2tools.errors import Corrupt, F2fsError, Unsupported
 from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import CP_NOCRC_RECOVERY_FLAG
 from f2tools.f2fs.volume.checkpoint import read_packs, seal_head
@@ -123,6 +123,7 @@ class Repairer:
         self._watch = watch
         self._answers: dict[str, bool] = {}
         self._recovery_tried: int | None = None  # the findings beside which it was
+        self._refused = False  # whether it was the volume that spoke against it
         self._freed: set[int] = set()
         self._remembered = False
         self._filled: NDArray[np.int64] | None = None  # where directories had entries before anything was repaired
@@ -167,12 +168,15 @@ class Repairer:
     def _end_of_chain(self, image: Image, report: CheckReport) -> bool:
         """Bring back what was fsync'ed on a volume that was repaired, or end its chain: nobody could write to it else.
 
-        The chain is ended only where a repair has kept it, by `CP_NOCRC_RECOVERY_FLAG`, for recovery to be tried again.
+        The chain is ended only where a repair has kept it, by `CP_NOCRC_RECOVERY_FLAG`, for recovery to be tried again,
+        and what lies in it can't be right.
         """
         if not self.done or not report.counts["R001"]:
             return False
         if self._recover(report):
             return True
+        if self._careful or not self._refused:
+            return False
         assert image.pack is not None
         cp = Checkpoint.parse(image.pack.head)
         former = read_packs(StaysOpen(self.device), image.geo)[image.pack.index]
@@ -334,11 +338,13 @@ class Repairer:
             image = Image(StaysOpen(trial))
             after = check(image, memory_bytes=self._memory)
         except (F2fsError, OSError, ValueError, IndexError) as error:
+            self._refused = isinstance(error, (Corrupt, ValueError, IndexError))
             self.done.append(f"R001 what was fsync'ed can't be brought back: {error}")
             return False
         if after.severities[Severity.FATAL] + after.severities[Severity.ERROR] > (
             report.severities[Severity.FATAL] + report.severities[Severity.ERROR]
         ):
+            self._refused = True
             self.done.append("R001 what was fsync'ed can't be brought back on this volume")
             return False
         trial.apply(self.overlay)
