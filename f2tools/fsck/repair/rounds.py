@@ -41,6 +41,7 @@ from f2tools.fsck.repair.work import Guesses, Work
 
 MAX_ROUNDS = 400  # a lost tree comes back level by level
 MOST_NAMES = 1 << 16  # a link count that is further off is a wrong link count
+RECOVERIES = 6  # each opens the volume for writing and checks it
 SAME_AGAIN = 2  # times that the same findings may come back
 
 
@@ -122,7 +123,7 @@ class Repairer:
         self._ask = ask
         self._watch = watch
         self._answers: dict[str, bool] = {}
-        self._recovery_tried: int | None = None  # the findings beside which it was
+        self._recoveries: list[int] = []  # the findings beside which it was tried
         self._refused = False  # whether it was the volume that spoke against it
         self._freed: set[int] = set()
         self._remembered = False
@@ -329,9 +330,9 @@ class Repairer:
 
     def _recover(self, report: CheckReport) -> bool:
         """Bring back what was fsync'ed after the checkpoint before the next checkpoint cuts off the way to it."""
-        if not report.counts["R001"] or self._recovery_tried == _signature(report):
+        if not report.counts["R001"] or len(self._recoveries) == RECOVERIES or _signature(report) in self._recoveries:
             return False
-        self._recovery_tried = _signature(report)
+        self._recoveries.append(_signature(report))
         trial = Overlay(StaysOpen(self.overlay))
         try:
             WritableVolume(StaysOpen(trial)).close()
@@ -339,17 +340,23 @@ class Repairer:
             after = check(image, memory_bytes=self._memory)
         except (F2fsError, OSError, ValueError, IndexError) as error:
             self._refused = isinstance(error, (Corrupt, ValueError, IndexError))
-            self.done.append(f"R001 what was fsync'ed can't be brought back: {error}")
+            self._not_recovered(f": {error}")
             return False
         if after.severities[Severity.FATAL] + after.severities[Severity.ERROR] > (
             report.severities[Severity.FATAL] + report.severities[Severity.ERROR]
         ):
             self._refused = True
-            self.done.append("R001 what was fsync'ed can't be brought back on this volume")
+            self._not_recovered(" on this volume")
             return False
         trial.apply(self.overlay)
         self.done.append("R001 what was fsync'ed after the checkpoint is brought back")
         return True
+
+    def _not_recovered(self, why: str) -> None:
+        """Say so, once for each reason: it is tried again when something else was repaired."""
+        text = f"R001 what was fsync'ed can't be brought back{why}"
+        if text not in self.done:
+            self.done.append(text)
 
     def _quotas(self, tree: Tree, todo: list[Finding]) -> bool:
         """Write the quota files anew that count wrongly, or can't be read; limits are kept where they can be read."""
