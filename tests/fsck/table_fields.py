@@ -35,7 +35,7 @@ from tests.fsck.table_cases import Case, Cases
 from tests.images import copy_open, reference
 from tests.judges import complaints, fsck
 
-SECONDS, MEMORY = 10, 2 << 30  # that reading, or a repair, may take
+SECONDS, MEMORY = 10, 2 << 30  # of the processor, and bytes, that reading, or a repair, may take
 
 
 @cache
@@ -66,19 +66,19 @@ def bounded() -> Iterator[None]:
     """End what takes too long, or too much memory."""
 
     def stop(*_: Any) -> None:
-        raise TimeoutError(f"it takes more than {SECONDS} seconds")
+        raise TimeoutError(f"it takes more than {SECONDS} seconds of the processor")
 
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    former = signal.signal(signal.SIGALRM, stop)
+    former = signal.signal(signal.SIGPROF, stop)
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, hard))
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-        signal.signal(signal.SIGALRM, former)
+        signal.signal(signal.SIGPROF, former)
 
 
 def _readers(device: Device) -> Iterator[str]:
