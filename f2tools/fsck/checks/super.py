@@ -85,8 +85,11 @@ def check_features(image: Image) -> Iterator[Finding]:
     unknown = unknown_features(sb)
     if unknown:
         yield Finding(problems.SB_FEATURE_UNKNOWN, area="sb", blkaddr=copy, found=f"{unknown:#x}")
-    if sb.feature & F2FS_FEATURE_RO and image.pack is not None and image.cp.rsvd_segment_count:
-        note = f"ro: a volume that is never written has no {image.cp.rsvd_segment_count} segments reserved for cleaning"
+    other = image.super_copies[1 - copy]
+    doubted = other.valid and other.sb is not None and not other.sb.feature & F2FS_FEATURE_RO
+    if sb.feature & F2FS_FEATURE_RO and doubted and image.pack is not None and image.cp.rsvd_segment_count:
+        reserved = image.cp.rsvd_segment_count
+        note = f"ro: the other copy does not say so, and {reserved} segments are reserved for cleaning"
         yield Finding(
             problems.SB_FEATURE_CLASH, area="sb", blkaddr=copy, note=note, repair=SetFeature(F2FS_FEATURE_RO, False)
         )
