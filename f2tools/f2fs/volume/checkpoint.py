@@ -156,6 +156,15 @@ def seal_head(cp: Checkpoint, head: bytearray, block_size: int) -> None:
     head[cp.checksum_offset : cp.checksum_offset + 4] = crc.to_bytes(4, "little")
 
 
+def resealed(pack: Pack, cp: Checkpoint, block_size: int) -> list[tuple[int, bytes]]:
+    """The writes that give a whole pack these fields, in head and tail: (offset in bytes, block)."""
+    head = bytearray(pack.head[:block_size])
+    head[: Checkpoint.size] = cp.build()
+    seal_head(cp, head, block_size)
+    places = (pack.blkaddr, pack.blkaddr + cp.cp_pack_total_block_count - 1)
+    return [(place * block_size, bytes(head)) for place in places]
+
+
 def build_head(geo: Geometry, cp: Checkpoint, sit: NDArray[np.bool_], nat: NDArray[np.bool_]) -> bytes:
     """Head block and payload of a pack, with version bitmaps (a bit per block of a table) and checksum."""
     raw = bytearray((1 + geo.cp_payload) * geo.block_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from f2tools.f2fs.layout.constants import (
     CP_CRC_RECOVERY_FLAG,
@@ -23,13 +24,18 @@ from f2tools.fsck.plans import CutChain
 _FOOTER, _NAMES = NodeFooter.unpacker()
 
 
-def check_chain(image: Image, chain: list[int] | None = None) -> Iterator[Finding]:
-    """From where the warm node log goes on, each node of the next version names the following one, and it ends.
+class Chain(NamedTuple):
+    """Nodes of the next version, from where the warm node log goes on: each names the following one."""
 
-    `chain` gets the addresses of its nodes.
-    """
-    if image.pack is None or image.geo.feature & F2FS_FEATURE_RO:
-        return
+    start: int  # block address at which it begins, or would
+    nodes: list[int]  # block addresses
+    synced: int  # of them with the mark of an fsync
+    end: int  # what the last one names
+    broken: str  # why it can't be followed to its end; nothing where it can
+
+
+def _chain_of(image: Image) -> Chain:
+    assert image.pack is not None
     geo, cp = image.geo, image.cp
     version, mask = cp.checkpoint_ver, U64_MAX
     if cp.ckpt_flags & CP_NOCRC_RECOVERY_FLAG:  # see is_recoverable_dnode() in fs/f2fs/node.h
@@ -37,42 +43,46 @@ def check_chain(image: Image, chain: list[int] | None = None) -> Iterator[Findin
     elif cp.ckpt_flags & CP_CRC_RECOVERY_FLAG:
         version = version & U32_MAX | image.pack.crc << 32
     segno, blkoff, _ = image.pack.curseg(CURSEG_WARM_NODE)
-    blkaddr = int(geo.start_block(segno)) + blkoff
-    met: set[int] = set()
-    synced = 0
-    before = blkaddr
+    start = blkaddr = int(geo.start_block(segno)) + blkoff
+    nodes: dict[int, None] = {}
+    synced, broken = 0, ""
     while geo.in_main(blkaddr):
-        if blkaddr in met:
-            yield Finding(
-                problems.FSYNC_CHAIN, area="main", blkaddr=before, note="it leads back into itself",
-                found=f"{blkaddr:#x}", repair=CutChain(before),
-            )  # fmt: skip
+        if blkaddr in nodes:
+            broken = "it leads back into itself"
             break
-        met.add(blkaddr)
         block = image.block(blkaddr)
         footer = dict(zip(_NAMES, _FOOTER.unpack(block[-NodeFooter.size :].tobytes()), strict=True))
         if footer["cp_ver"] & mask != version:
             break
+        nodes[blkaddr] = None
         synced += footer["flag"] >> FSYNC_BIT_SHIFT & 1
-        if chain is not None:
-            chain.append(blkaddr)
-        before, blkaddr = blkaddr, footer["next_blkaddr"]
+        blkaddr = footer["next_blkaddr"]
     else:
-        if met and blkaddr != NEW_ADDR:
-            yield Finding(
-                problems.FSYNC_CHAIN, area="main", blkaddr=before, note="it leads out of the main area",
-                found=f"{blkaddr:#x}", repair=CutChain(before),
-            )  # fmt: skip
-    if synced:
-        start = int(geo.start_block(segno)) + blkoff
-        yield Finding(problems.FSYNC_DATA, area="main", blkaddr=start, found=f"{synced} nodes")
+        if nodes and blkaddr != NEW_ADDR:
+            broken = "it leads out of the main area"
+    return Chain(start, list(nodes), synced, blkaddr, broken)
+
+
+def check_chain(image: Image) -> Iterator[Finding]:
+    """The chain of what was fsync'ed after the checkpoint ends."""
+    if image.pack is None or image.geo.feature & F2FS_FEATURE_RO:
+        return
+    chain = _chain_of(image)
+    if chain.broken:
+        yield Finding(
+            problems.FSYNC_CHAIN, area="main", blkaddr=chain.nodes[-1], note=chain.broken, found=f"{chain.end:#x}",
+            repair=CutChain(chain.nodes[-1]),
+        )  # fmt: skip
+    if chain.synced:
+        yield Finding(problems.FSYNC_DATA, area="main", blkaddr=chain.start, found=f"{chain.synced} nodes")
 
 
 def synced_blocks(image: Image) -> list[int]:
     """The blocks of that chain, where files were fsync'ed after the checkpoint; else none."""
-    chain: list[int] = []
-    synced = any(finding.problem is problems.FSYNC_DATA for finding in check_chain(image, chain))
-    return chain if synced else []
+    if image.pack is None or image.geo.feature & F2FS_FEATURE_RO:
+        return []
+    chain = _chain_of(image)
+    return chain.nodes if chain.synced else []
 
 
 CHECKS = (check_chain,)

@@ -20,7 +20,7 @@ from f2tools.f2fs.layout.constants import (
     CP_UMOUNT_FLAG,
     NR_CURSEG_DATA_TYPE,
 )
-from f2tools.f2fs.volume.checkpoint import Pack, seal_head
+from f2tools.f2fs.volume.checkpoint import Pack, resealed
 from f2tools.f2fs.volume.geometry import Geometry
 
 Patch = tuple[int, bytes]
@@ -58,10 +58,7 @@ def refitted_pack(device: Device, geo: Geometry, pack: Pack) -> list[Patch]:
     if cp.build() == pack.head[: Checkpoint.size]:
         return []
     cp.ckpt_flags |= CP_NOCRC_RECOVERY_FLAG
-    raw = bytearray(pack.head[:size])
-    raw[: Checkpoint.size] = cp.build()
-    seal_head(cp, raw, size)
-    return [((pack.blkaddr + block) * size, bytes(raw)) for block in (0, last)]
+    return resealed(pack, cp, size)
 
 
 def _numbered(rows: NDArray[np.void], count: int) -> bool:

@@ -22,7 +22,7 @@ from f2tools.device.wrappers import NotClosed
 from f2tools.errors import Corrupt, F2fsError, Unsupported
 from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import CP_NOCRC_RECOVERY_FLAG
-from f2tools.f2fs.volume.checkpoint import read_packs, seal_head
+from f2tools.f2fs.volume.checkpoint import read_packs, resealed
 from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.f2fs.volume.super import unknown_features
 from f2tools.f2fs.write.volume import WritableVolume
@@ -184,11 +184,8 @@ class Repairer:
         if not cp.ckpt_flags & ~former.cp.ckpt_flags & CP_NOCRC_RECOVERY_FLAG:
             return False
         cp.ckpt_flags &= ~CP_NOCRC_RECOVERY_FLAG
-        head = bytearray(image.pack.head[: image.block_size])
-        head[: Checkpoint.size] = cp.build()
-        seal_head(cp, head, image.block_size)
-        for blkaddr in (image.pack.blkaddr, image.pack.blkaddr + cp.cp_pack_total_block_count - 1):
-            self.overlay.pwrite(blkaddr * image.block_size, bytes(head))
+        for offset, data in resealed(image.pack, cp, image.block_size):
+            self.overlay.pwrite(offset, data)
         self.done.append("R001 what was fsync'ed after the checkpoint, and can't be brought back, is given up")
         return True
 
