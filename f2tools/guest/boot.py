@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -22,8 +23,10 @@ from f2tools.guest.build import Built, NoGuest, build, which
 
 MAX_IMAGES = 24
 BOOT_TIMEOUT = 180
+KVM_BOOT_TIMEOUT = 30  # ten times what it takes; emulation is there in 15
 ATTEMPTS = 3
 POLL_SECONDS = 0.01
+KVM_DEVICE = "/dev/kvm"
 CLOCK_AT_BOOT = "2024-03-01T12:00:00"
 # What costs the emulator most and the guest would rather do without: a fifth level of page tables, a check of each
 # access of the kernel to user memory, string instructions byte by byte.  Together a quarter of its time.
@@ -123,12 +126,15 @@ class Guest:
         why, late = "", False
         for attempt in range(ATTEMPTS):
             machine = ["-smp", str(cpus), "-m", str(memory_mib)]
-            command = self._command(share, images, drives, machine, kvm=attempt == 0 and _kvm())
-            why, late = self._boot(share, command, timeout, cut_after)
+            kvm = attempt == 0 and _kvm(self._built.directory)
+            command = self._command(share, images, drives, machine, kvm=kvm)
+            why, late = self._boot(share, command, KVM_BOOT_TIMEOUT if kvm else BOOT_TIMEOUT, timeout, cut_after)
             if not why:
                 return _result(share / "out")
             if (share / "out" / ".started").exists():
                 break  # the script has run: its images are no longer what they were
+            if kvm:
+                _kvm_boots_nothing(self._built.directory)
         console = share / "console"
         said = console.read_text(errors="replace")[-3000:] if console.exists() else ""
         partial = _read(share / "out" / ".stdout") + _read(share / "out" / ".stderr")
@@ -139,7 +145,12 @@ class Guest:
         return "", []
 
     def _boot(
-        self, share: Path, command: list[str], timeout: float, cut_after: tuple[str, float] | None
+        self,
+        share: Path,
+        command: list[str],
+        boot_timeout: float,
+        timeout: float,
+        cut_after: tuple[str, float] | None,
     ) -> tuple[str, bool]:
         """One boot, seen to its end; what went wrong, or nothing, and whether that is that it took too long."""
         out = share / "out"
@@ -159,8 +170,8 @@ class Guest:
                     qemu.kill()
                     qemu.wait()
                     (out / ".crashed").touch()
-                elif started is None and now - begun > BOOT_TIMEOUT:
-                    return f"no boot within {BOOT_TIMEOUT} s", False
+                elif started is None and now - begun > boot_timeout:
+                    return f"no boot within {boot_timeout:g} s", False
                 elif started is not None and now - started > timeout:
                     return f"the script was not done within {timeout:g} s", True
                 time.sleep(POLL_SECONDS)
@@ -197,8 +208,22 @@ def _drive(name: str, image: Path, options: str) -> list[str]:
     return ["-drive", drive, "-device", f"virtio-blk-pci,drive={name},serial={name}"]
 
 
-def _kvm() -> bool:
-    return os.access("/dev/kvm", os.R_OK | os.W_OK)
+def _kvm(built: Path) -> bool:
+    """Whether there is a KVM, and none that was seen to boot nothing since this machine was started."""
+    return os.access(KVM_DEVICE, os.R_OK | os.W_OK) and not _no_kvm(built).exists()
+
+
+def _kvm_boots_nothing(built: Path) -> None:
+    """Remember it beside the guest, for this process and those to come: in some virtual machines a KVM is offered that
+    hangs at the kernel's first steps, and each boot would wait for it in vain."""
+    with suppress(OSError):
+        for old in built.glob(_no_kvm(built, "*").name):
+            old.unlink(missing_ok=True)
+        _no_kvm(built).touch()
+
+
+def _no_kvm(built: Path, machine: str = "") -> Path:
+    return built / f"no-kvm-{machine or _read(Path('/proc/sys/kernel/random/boot_id')).strip()}"
 
 
 def _read(path: Path) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from f2tools.guest import boot
+from f2tools.guest.build import Built
 from tests import judges
 from tests.images import Reference
 from tests.kernel.guest import Guest, GuestFailed
@@ -20,6 +22,30 @@ def blank(path: Path, size: int) -> Path:
     with path.open("wb") as f:
         f.truncate(size)
     return path
+
+
+QEMU_WITHOUT_KVM = """#!/bin/sh
+echo "$2" >> {log}
+case "$2" in kvm*) exec sleep 60;; esac
+for word; do case "$word" in local,path=*) share=${{word#local,path=}}; share=${{share%%,*}};; esac; done
+touch $share/out/.started
+echo 0 > $share/out/.rc
+"""
+
+
+def test_a_kvm_that_boots_nothing_is_waited_for_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    qemu, log = tmp_path / "qemu", tmp_path / "log"
+    qemu.write_text(QEMU_WITHOUT_KVM.format(log=log))
+    qemu.chmod(0o755)
+    monkeypatch.setattr(boot, "which", lambda program: qemu)
+    monkeypatch.setattr(boot, "KVM_DEVICE", "/dev/null")
+    monkeypatch.setattr(boot, "KVM_BOOT_TIMEOUT", 0.3)
+    built = Built(tmp_path)
+    for _ in range(2):
+        boot.Guest(built, tmp_path).run("true").must_succeed()
+    boot.Guest(built, tmp_path).run("true").must_succeed()
+    asked = [line.split(",")[0] for line in log.read_text().splitlines()]
+    assert asked == ["kvm", "tcg", "tcg", "tcg"]
 
 
 def test_many_images_are_formatted_filled_and_written_down_in_one_boot(guest: Guest, tmp_path: Path) -> None:
