@@ -81,6 +81,10 @@ def test_a_wrong_length_costs_one_attribute(name: str) -> None:
     _holds(name, "xattr e_name_len of /xattr/many")
 
 
+def test_a_wrong_length_of_a_name_that_leads_to_the_end_costs_one_attribute() -> None:
+    _holds("plain", "xattr e_name_len of /acl/dir entry 24 = 2c")
+
+
 def _area(attributes: dict[bytes, bytes], size: int = 400) -> bytes:
     parts = [XattrHeader(h_magic=0xF2F52011, h_refcount=1, h_reserved=[0] * 4).build()]
     for name, value in attributes.items():

@@ -42,7 +42,7 @@ def _places(area: bytes) -> list[int]:
     behind = places[wrong + 1 :]
     at = places[wrong] if wrong < len(places) else stopped
     led_on = wrong < len(places) and stopped >= _end_of_list(area) and all(_plausible(area, at) for at in behind)
-    if led_on or (wrong == len(places) and area[stopped : stopped + XATTR_ALIGN].strip(b"\0") == b""):
+    if (led_on and b"\0" not in _name(area, at)) or (wrong == len(places) and area[stopped : stopped + XATTR_ALIGN].strip(b"\0") == b""):
         return places  # an entry is wrong in itself, or none is
     for start in (at, *places[wrong - 1 : wrong]):  # or else within the one before, which may be too long
         other, _ = _walk(area, _begins_again(area, start))
@@ -81,9 +81,14 @@ def _end_of_list(area: bytes) -> int:
 
 
 def _plausible(area: bytes, at: int) -> bool:
-    index, name_len, _ = _ENTRY.unpack_from(area, at)
-    name = area[at + XattrEntry.size : at + XattrEntry.size + name_len]
+    index, _, _ = _ENTRY.unpack_from(area, at)
+    name = _name(area, at)
     return index in INDEXES and (index in ACLS) == (not name) and b"\0" not in name
+
+
+def _name(area: bytes, at: int) -> bytes:
+    _, name_len, _ = _ENTRY.unpack_from(area, at)
+    return area[at + XattrEntry.size : at + XattrEntry.size + name_len]
 
 
 def _good(index: int, name: bytes, value: bytes) -> bool:
