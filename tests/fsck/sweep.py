@@ -66,9 +66,11 @@ class Good:
 
 
 def tree_on(
-    device: Device, opened: Callable[[Device], Volume] = Volume
+    device: Device,
+    opened: Callable[[Device], Volume] = Volume,
+    more: Callable[[Volume, Inode], tuple[Any, ...]] = lambda *_: (),
 ) -> tuple[dict[bytes, tuple[Any, ...]], dict[bytes, int]]:
-    """Path to what a file shows, and path to inode number; `opened` may recover the volume first."""
+    """Path to what a file shows and to its inode number; `opened` may recover the volume first."""
     found: dict[bytes, tuple[Any, ...]] = {}
     inos: dict[bytes, int] = {}
     with opened(StaysOpen(device)) as volume:
@@ -78,7 +80,8 @@ def tree_on(
                 if not isinstance(entry.inode, Inode):
                     found[path], inos[path] = ("unreadable",), 0
                     continue
-                found[path], inos[path] = shown(File(volume, entry.inode, path)), entry.inode.ino
+                found[path] = shown(File(volume, entry.inode, path)) + more(volume, entry.inode)
+                inos[path] = entry.inode.ino
     return found, inos
 
 

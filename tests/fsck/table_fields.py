@@ -109,7 +109,7 @@ def judged(name: str, case: Case) -> tuple[list[str], list[str]]:
                 left, story = fields.mended(wrong)
             if case.field == "feature" and left and left[0].startswith("left: {'S006'"):
                 left = []  # what has unknown features is not written to
-            if said or left:
+            if said or left or fields.as_it_was(wrong, device):
                 return said + left, story
             now, _ = tree_on(wrong, recovered)
         except Exception:
