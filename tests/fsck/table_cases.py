@@ -463,7 +463,8 @@ class Cases:
             for value in values(good, size, others):
                 wrong = value.to_bytes(size, "little")
                 patches: tuple[Patch, ...] = ((offset, wrong),)
-                if _as_good(area[:at] + wrong + area[at + size :]) and name in ("e_name_len", "e_value_size"):
+                changed = area[:at] + wrong + area[at + size :]
+                if name in ("e_name_len", "e_value_size") and _as_good(changed, places[-1].following):
                     continue  # entry follows entry as before, of other lengths: which ones are right nobody knows
                 if offset // self.size == inode.blkaddr and self.geo.feature & F2FS_FEATURE_INODE_CHKSUM:
                     block = bytearray(self.read(inode.blkaddr * self.size, self.size))
@@ -474,8 +475,11 @@ class Cases:
                 yield Case("xattr", name, where, wrong, patches, path, inode.ino, attribute)
 
 
-def _as_good(area: bytes) -> bool:
-    """Whether a list of attributes is one in which nothing speaks against any."""
+def _as_good(area: bytes, ends: int) -> bool:
+    """Whether a list of attributes is one in which nothing speaks against any.
+
+    It ends where it did, and what was there before it became shorter may lie behind it; or nothing does.
+    """
     places, end = list(xattr_places(area)), XattrHeader.size
     for item in places:
         if item.end > len(area) or item.name_index not in INDEXES:
@@ -483,7 +487,7 @@ def _as_good(area: bytes) -> bool:
         if (item.name_index in ACLS) != (item.value_at == item.name_at) or 0 in area[item.name_at : item.value_at]:
             return False
         end = item.following
-    return not any(area[end:])
+    return end == ends or not any(area[end:])
 
 
 __all__ = ["Case", "Cases", "Patch"]
