@@ -65,7 +65,8 @@ def test_one_wrong_field_costs_nothing_that_another_place_knows(name: str) -> No
      ("casefold", "inode i_flags of /folded = 00000000"), ("compress-lz4", "inode i_inline of /single = ff"),
      ("compress-released", "inode i_inline of /compressed/text = a2"),
      ("blocks16k-compress", "inode i_size of /big/direct = 0000000000300000"),
-     ("compress-lz4", "inode i_addr of /plain = 00002619")],
+     ("compress-lz4", "inode i_addr of /plain = 00002619"),
+     ("plain", "inode i_blocks of /xattr/spill = 0000000000000001")],
 )  # fmt: skip
 def test_the_majority_is_right(name: str, words: str) -> None:
     cases = [case for case in fields.facts(name).cases if str(case).startswith(words)][:2]

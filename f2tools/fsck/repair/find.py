@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
+    F2FS_INLINE_DATA,
+    F2FS_INLINE_DENTRY,
     F2FS_NAME_LEN,
     NEW_ADDR,
     OFFSET_BIT_SHIFT,
@@ -183,6 +185,9 @@ def blocks_of_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
     for (nid, ofs), lost in work.leaks.data.items():
         row = work.scan.row_of(nid)
         if row < 0 or work.scan.kind[row] not in (INODE, DIRECT) or lost[0].version != work.scan.version[row]:
+            continue
+        owner = int(work.scan.inode_of[row])
+        if owner >= 0 and work.scan.inodes["inline"][owner] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY):
             continue
         words = work.node_words(nid)
         if ofs >= words.size:

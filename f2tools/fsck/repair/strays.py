@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, NULL_ADDR
+from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, F2FS_INLINE_DATA, F2FS_INLINE_DENTRY, NULL_ADDR
 from f2tools.fsck.checks.summary import named_by_summaries
 from f2tools.fsck.facts.nodes import DIRECT, INODE
 from f2tools.fsck.findings import Finding
@@ -36,6 +36,8 @@ def _strays(work: Work, row: int, most: int) -> dict[int, list[int]]:
     scan, geo, sit = work.scan, work.image.geo, work.image.sit
     found: dict[int, list[int]] = {}
     # a repair's own blocks are not counted yet, and named by no summary
+    if scan.inodes["inline"][row] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY):
+        return found  # where others have addresses it has its content
     if geo.feature & F2FS_FEATURE_RO or work.guesses.journals_lost or work.guesses.changed:
         return found
     mine = (scan.inode_of == row) & np.isin(scan.kind, (INODE, DIRECT))
