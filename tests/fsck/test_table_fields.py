@@ -85,6 +85,11 @@ def test_a_wrong_length_of_a_name_that_leads_to_the_end_costs_one_attribute() ->
     _holds("plain", "xattr e_name_len of /acl/dir entry 24 = 2c")
 
 
+def test_what_a_wrong_length_of_a_name_runs_over_is_found_within_it() -> None:
+    _holds("plain", "xattr e_name_len of /xattr/changed entry 24 = 42")
+    _holds("plain", "xattr e_name_len of /xattr/many entry 24 = 13")
+
+
 def _area(attributes: dict[bytes, bytes], size: int = 400) -> bytes:
     parts = [XattrHeader(h_magic=0xF2F52011, h_refcount=1, h_reserved=[0] * 4).build()]
     for name, value in attributes.items():

@@ -42,13 +42,15 @@ def _places(area: bytes) -> list[int]:
     behind = places[wrong + 1 :]
     at = places[wrong] if wrong < len(places) else stopped
     led_on = wrong < len(places) and stopped >= _end_of_list(area) and all(_plausible(area, at) for at in behind)
-    if (led_on and b"\0" not in _name(area, at)) or (wrong == len(places) and area[stopped : stopped + XATTR_ALIGN].strip(b"\0") == b""):
+    if (led_on and b"\0" not in _name(area, at)) or (
+        wrong == len(places) and area[stopped : stopped + XATTR_ALIGN].strip(b"\0") == b""
+    ):
         return places  # an entry is wrong in itself, or none is
-    for start in (at, *places[wrong - 1 : wrong]):  # or else within the one before, which may be too long
-        other, _ = _walk(area, _begins_again(area, start))
-        if len(other) > sum(_plausible(area, at) for at in behind):
-            return [*places[:wrong], *other]
-    return places
+    others = [_walk(area, _begins_again(area, at))[0]]
+    if wrong:  # or within the one before, which may be too long
+        others.append(_walk(area, _begins_again(area, places[wrong - 1]))[0])
+    other = max(others, key=len)
+    return [*places[:wrong], *other] if len(other) > sum(_plausible(area, at) for at in behind) else places
 
 
 def _walk(area: bytes, at: int) -> tuple[list[int], int]:
