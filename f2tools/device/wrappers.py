@@ -10,3 +10,14 @@ class NotClosed(Wrapper):
 
     def close(self) -> None:
         return
+
+
+class StaysOpen(NotClosed):
+    """A device that stays open when its user closes it.
+
+    Everything above it happens in memory, where zones can be written in any order; `commit` looks before it writes.
+    """
+
+    @property
+    def has_write_pointers(self) -> bool:
+        return False

@@ -102,6 +102,10 @@ def _run(
             yield from each(report.tree)
     for each in device.CHECKS:
         yield from each(image)
+    if report.sound and recovery.synced_blocks(image):
+        from f2tools.fsck.refused import check_refused
+
+        yield from check_refused(image)
 
 
 def _content_checks(image: Image, content: bool) -> tuple[Callable[[Tree], Iterator[Finding]], ...]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from f2tools.copyout.walk import byte_ranges
 from f2tools.device.base import Wrapper
 from f2tools.device.changes.overlay import Overlay
+from f2tools.device.wrappers import StaysOpen
 from f2tools.errors import DeviceError, F2fsError
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO, NULL_ADDR
 from f2tools.f2fs.layout.file_type import kind_of_mode, mode_of_type
@@ -28,7 +29,7 @@ from f2tools.f2fs.volume.volume import Volume
 from f2tools.fsck.checks.device import cut_off_blocks
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.losses import Losses, NamesBefore
-from f2tools.fsck.repair.rounds import Repairer, StaysOpen
+from f2tools.fsck.repair.rounds import Repairer
 from f2tools.fsck.repair.work import Guesses
 
 LOST_FOUND = "/lost+found"

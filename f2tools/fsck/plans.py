@@ -248,6 +248,22 @@ class CutChain(RepairPlan):
     blkaddr: int
 
 
+class LinkChain(RepairPlan):
+    """Let the chain of fsync'ed nodes go on behind this block."""
+
+    name: ClassVar[str] = "link-chain"
+    blkaddr: int
+    next_blkaddr: int
+
+
+class LeaveOut(RepairPlan):
+    """Bring back what was fsync'ed but for this file from this node on."""
+
+    name: ClassVar[str] = "leave-out"
+    ino: int
+    blkaddr: int
+
+
 # -- inodes -----------------------------------------------------------------------------------------------------------
 
 

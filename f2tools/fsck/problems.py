@@ -37,7 +37,9 @@ from f2tools.fsck.plans import (
     JudgeFooter,
     JudgeLeaked,
     KeepSoundXattrs,
+    LeaveOut,
     Lengthen,
+    LinkChain,
     MarkSlots,
     MendName,
     MoveEntry,
@@ -971,9 +973,17 @@ FSYNC_DATA = _problem(
 )  # fmt: skip
 FSYNC_CHAIN = _problem(
     "R002", "fsync-chain", WARNING, "the chain of fsync'ed nodes can't be followed to its end",
-    "It leads back into itself, or out of the main area; recovery would not end, or fail.",
-    "the chain is cut there",
-    plans=(CutChain,),
+    "It leads back into itself, out of the main area, or past the node behind; recovery would not end, fail, or miss"
+    " what comes behind.",
+    "it goes on with the block behind, where that was written after it; else it is cut there",
+    plans=(CutChain, LinkChain),
+)  # fmt: skip
+FSYNC_REFUSED = _problem(
+    "R003", "fsync-refused", ERROR, "what was fsync'ed after the checkpoint can't be brought back",
+    "One of the nodes can't be right; the next mount would fail on it, and nothing would come back.  It is looked for"
+    " where all else is sound.",
+    "all else that was fsync'ed comes back; this file as it was at the fsync before, or at the checkpoint; not with -p",
+    plans=(LeaveOut,),
 )  # fmt: skip
 ZONE_POINTER = _problem(
     "W001", "zone-write-pointer", ERROR, "a zone's write pointer is not where the log is",

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from f2tools.device.changes.overlay import Overlay
+from f2tools.device.wrappers import StaysOpen
 from f2tools.errors import F2fsError, NotF2fs
 from f2tools.f2fs.volume.derived import nat_leads, patches_of
 from f2tools.f2fs.volume.found_layout import superblock_of_nodes
@@ -18,7 +19,7 @@ from f2tools.f2fs.volume.layouts import Layout
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.losses import Losses
-from f2tools.fsck.repair.rounds import Repairer, StaysOpen
+from f2tools.fsck.repair.rounds import Repairer
 
 
 def prepare(overlay: Overlay, memory_bytes: int, layout: Layout | None = None) -> list[str]:

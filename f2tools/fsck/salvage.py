@@ -21,6 +21,7 @@ from f2tools.copyout.report import CopyReport
 from f2tools.copyout.walk import shown
 from f2tools.device import Device
 from f2tools.device.changes.overlay import Overlay
+from f2tools.device.wrappers import StaysOpen
 from f2tools.errors import F2fsError
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.recovered import recovered
@@ -38,7 +39,7 @@ from f2tools.fsck.fates import (
     percent_there,
 )
 from f2tools.fsck.losses import Losses
-from f2tools.fsck.repair.rounds import Outcome, Repairer, StaysOpen
+from f2tools.fsck.repair.rounds import Outcome, Repairer
 from f2tools.newfile import create_in, open_directory
 from f2tools.text import printable
 

@@ -30,6 +30,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.hashes import f2fs_crc32, inode_checksum
 from f2tools.f2fs.layout.nat import NatEntry
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
+from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.sit import SitEntry
 from f2tools.f2fs.layout.summary import SUM_FOOTER_SIZE, Summary, SummaryFooter, entries_in_sum, journal_size
 from f2tools.f2fs.layout.super import SuperBlock
@@ -104,7 +105,7 @@ class Cases:
     def __iter__(self) -> Iterator[Case]:
         for cases in (
             self.superblocks, self.checkpoints, self.bitmaps, self.nat, self.sit, self.journals, self.summaries,
-            self.logs, self.orphans, self.attributes,
+            self.logs, self.orphans, self.attributes, self.fsynced,
         ):  # fmt: skip
             seen: set[tuple[Patch, ...]] = set()
             for case in cases():
@@ -414,6 +415,26 @@ class Cases:
             for number in numbers(OrphanBlock.at(self.size), block * self.size, 2):
                 others = (3, int(nids[0]), int(nids[nids.size // 2]), int(nids[-1]) + 9)
                 yield from self._plain("orphan", f"block {block}", number, others if "ino" in number[0] else ())
+
+    # -- what was fsync'ed --------------------------------------------------------------------------------------------
+
+    def fsynced(self) -> Iterator[Case]:
+        """Each field of the nodes that were fsync'ed after the checkpoint; by the version the chain ends."""
+        some = (int(self.scan.nid[-1]), int(self.geo.main_blkaddr), 5, 22)
+        chain = find_fsync_chain(self.volume).chain
+        inodes = [self.read(node.blkaddr * self.size + INODE_ADDR_OFFSET, 4 * 923) for node in chain if node.is_inode]
+        fresh = {inode[at : at + 4] for inode in inodes for at in range(0, len(inode), 4)}
+        for node in chain:
+            at = node.blkaddr * self.size
+            todo = list(numbers(NodeFooter, at + self.size - NodeFooter.size))
+            if node.is_inode:
+                todo += [number for number in numbers(InodeLayout, at, 6) if not number[0].startswith("footer.")]
+            for number in todo:
+                if number[0] == "cp_ver":
+                    continue
+                for case in self._plain("fsynced", f"block {node.blkaddr:#x} ino {node.ino}", number, some):
+                    if not (number[0].startswith("i_addr") and case.wrong in fresh):  # it may have been moved there
+                        yield replace(case, ino=node.ino)
 
     # -- extended attributes ------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import F2fsError
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.recovered import recovered
+from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.repair.rounds import StaysOpen
@@ -129,9 +130,17 @@ def judged(name: str, case: Case) -> tuple[list[str], list[str]]:
                 left = []  # what has unknown features is not written to
             if said or left or fields.as_it_was(wrong, device):
                 return said + left, story
-            now, _ = tree_on(wrong, recovered)
+            if case.what == "fsynced":  # as a mount brings it back, and what that brings is repaired
+                WritableVolume(StaysOpen(wrong)).close()
+                left, more = fields.mended(wrong)
+                story += more
+                if left:
+                    return left, story
+            now, inos = tree_on(wrong, recovered)
         except Exception:
             return [*said, traceback.format_exc(limit=-6)], []
+    if case.what == "fsynced":
+        return list(_of_others(name, case, now, inos)), story
     # a file without a name that no list, and no entry of the journal, calls deleted gets one: it may be wanted
     if case.what in ("orphan", "journal"):
         now = {path: item for path, item in now.items() if path in before.tree or item[LINKS] != 1}
@@ -149,6 +158,27 @@ def _version(device: Device) -> int:
             return int(volume.cp.checkpoint_ver)
     except F2fsError:
         return 0
+
+
+def _of_others(name: str, case: Case, now: Tree, inos: dict[bytes, int]) -> Iterator[str]:
+    """What of the other files is not as it was; of its own, which only that node tells, something has to be there."""
+    before = facts(name)
+    own = {case.ino, *([int.from_bytes(case.wrong, "little")] if case.field == "ino" else [])}  # it says whose it is
+    others = {path: item for path, item in before.tree.items() if before.inos[path] not in own}
+    mine = {path for path, ino in inos.items() if ino in own}
+    yield from fields.differences(
+        replace(before, tree=others), {path: item for path, item in now.items() if path not in mine}, case
+    )  # type: ignore[arg-type]
+    if not mine and case.ino in at_checkpoint(name):
+        yield f"of inode {case.ino} nothing is left"
+
+
+@cache
+def at_checkpoint(name: str) -> set[int]:
+    """The inodes that have a name in the newest checkpoint."""
+    image = reference(name)
+    with open_device(image.path, extra=list(image.extra)) as device:
+        return set(tree_on(device)[1].values())
 
 
 def _but_for(before: fields.Facts, now: Tree, case: Case) -> Tree:

@@ -13,10 +13,12 @@ from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.sit import SitEntry
 from f2tools.f2fs.volume.recovery import find_fsync_chain
+from f2tools.f2fs.write import refused
 from f2tools.f2fs.write.recovered import recovered
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.repair.rounds import StaysOpen
+from tests import judges
 from tests.dump.craft import f2
 from tests.f2fs.write.volumes import fresh, reading, writable
 from tests.fsck import fields
@@ -82,10 +84,13 @@ def test_it_comes_back_where_finding_what_was_lost_is_all_that_is_to_be_done(
 
 
 @pytest.mark.parametrize("name", ["crash-several", "crash-xattr"])
-def test_a_chain_that_recovery_refuses_is_given_up_where_the_volume_is_repaired(name: str, tmp_path: Path) -> None:
+def test_of_what_recovery_refuses_all_else_comes_back_where_the_volume_is_repaired(name: str, tmp_path: Path) -> None:
     image = reference(name).copy(tmp_path).path
+    with open_device(image) as device:
+        wanted, inos = tree_on(device, recovered)
     with reading(image) as volume:
-        last = find_fsync_chain(volume).chain[-1].blkaddr
+        chain = find_fsync_chain(volume).chain
+        last = chain[-1].blkaddr
         block, row = divmod(volume.pack.curseg(1)[0], volume.geo.sit_entries_per_block)
         entry = int(volume.sit.blkaddrs[block]) * 4096 + SitEntry.size * row
     with image.open("r+b") as file:
@@ -96,9 +101,82 @@ def test_a_chain_that_recovery_refuses_is_given_up_where_the_volume_is_repaired(
         file.seek(last * 4096 + INODE_ADDR_OFFSET + 8)
         file.write(b"\xff\xff\0\0" * 6)
     said = f2("fsck", "-y", image).text
-    assert "R001 what was fsync'ed" in said
+    assert "R001 what was fsync'ed after the checkpoint is brought back" in said
+    assert f"R003 main, blkaddr {last:#x}" in said
     assert "given up" in said
+    with open_device(image) as device:
+        found, _ = tree_on(device)
+    others = {path for path in wanted if inos[path] != chain[-1].ino}
+    assert {path for path in others if found.get(path) == wanted[path]} == others
     volume = writable(image)
     volume.create(F2FS_ROOT_INO, b"fresh", FILE)
     volume.close()
     assert "sound" in f2("fsck", image).text
+
+
+def test_a_node_that_cannot_be_right_is_found_and_costs_no_other_file(tmp_path: Path) -> None:
+    """Mount and `recover` refuse the volume, as the kernel does, and lead to a check that knows why."""
+    image = reference("crash-several").copy(tmp_path).path
+    with open_device(image) as device:
+        wanted, inos = tree_on(device, recovered)
+        before, _ = tree_on(device)
+    with reading(image) as volume:
+        chain = find_fsync_chain(volume).chain
+    bad = next(node for node in chain if inos_have(inos, node.ino, before))
+    with image.open("r+b") as file:
+        file.seek(bad.blkaddr * 4096 + INODE_ADDR_OFFSET)
+        file.write(b"\xff\xff\xff\x7f")
+    damaged = image.read_bytes()
+    refused = f2("recover", "--apply", image)
+    assert refused.code == 1
+    assert "run f2tools fsck" in refused.err
+    told = f2("fsck", image)
+    assert told.code == 4
+    assert f"R003 error   main, blkaddr {bad.blkaddr:#x}" in told.text
+    assert f2("fsck", "-p", image).code == 4
+    assert image.read_bytes() == damaged
+    mended = f2("fsck", "-y", image)
+    assert mended.code == 1
+    assert "given up; the file is as it was at the checkpoint" in mended.text
+    with open_device(image) as device:
+        found, _ = tree_on(device)
+    assert found == {path: before[path] if inos[path] == bad.ino else item for path, item in wanted.items()}
+    assert "sound" in f2("fsck", image).text
+    judges.fsck_clean(image)
+
+
+def inos_have(inos: dict[bytes, int], ino: int, tree: dict[bytes, object]) -> bool:
+    """Whether a file is in this tree under one of its names."""
+    return any(inos[path] == ino for path in tree)
+
+
+@pytest.mark.parametrize("most", [1 << 16, 50])
+def test_every_file_of_which_something_is_given_up_is_named(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refused, "MOST_NODES", most)
+    image = fresh(tmp_path)
+    volume = writable(image)
+    inos = [volume.create(F2FS_ROOT_INO, b"%d" % number, FILE) for number in range(30)]
+    for ino in inos:
+        volume.write(ino, 0, OLD)
+    volume.sync()
+    for ino in inos:
+        volume.write(ino, 0, NEW)
+        volume.fsync(ino)
+    volume.abandon()
+    with reading(image) as before:
+        chain = find_fsync_chain(before).chain
+    with image.open("r+b") as file:
+        for node in chain[2::3]:
+            file.seek(node.blkaddr * 4096 + INODE_ADDR_OFFSET)
+            file.write(b"\xff\xff\xff\x7f")
+    said = f2("fsck", "-y", "--every", image).text
+    with reading(image) as now:
+        sizes = [now.path(b"/%d" % name).inode.i_size for name in range(30)]
+    old = [name for name, size in enumerate(sizes) if size == len(OLD)]
+    assert set(sizes) == {len(OLD), len(NEW)}
+    assert len(old) == 10 if most > 50 else len(old) > 10
+    assert all(f", ino {inos[name]}, /{name}: " in said for name in old), said
+    assert said.count("given up; the file is as it was at the checkpoint") == len(old)
+    assert ("R001 what was fsync'ed after the checkpoint is brought back, of 20 other files" in said) == (most > 50)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from f2tools.f2fs.layout.constants import OFFSET_BIT_SHIFT
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.fsck.findings import Severity
 from f2tools.fsck.problems import CATALOGUE
 from tests.fsck.craft import Patient, bad, codes, said
@@ -159,6 +160,14 @@ def chain_loops(p: Patient) -> dict[str, Any]:
     segno, blkoff, _ = p.vol.pack.curseg(4)
     blkaddr = int(p.geo.start_block(segno)) + blkoff
     p.put((blkaddr + 1) * p.size - 4, 4, blkaddr)
+    return {"blkaddr": blkaddr}
+
+
+@one("R003", "crash-several")
+def fsynced_address_out_of_main(p: Patient) -> dict[str, Any]:
+    segno, blkoff, _ = p.vol.pack.curseg(4)
+    blkaddr = int(p.geo.start_block(segno)) + blkoff + 1
+    p.put(blkaddr * p.size + INODE_ADDR_OFFSET, 4, 0x7FFFFFFF)
     return {"blkaddr": blkaddr}
 
 

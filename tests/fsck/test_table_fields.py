@@ -75,6 +75,18 @@ def test_what_the_volume_shows_is_believed(name: str, words: str) -> None:
     _holds(name, words)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("crash-several", "fsynced next_blkaddr block 0x1227 ino 12 = 00000000"),
+     ("crash-several", "fsynced next_blkaddr block 0x1227 ino 12 = 00001229"),
+     ("crash-several", "fsynced next_blkaddr block 0x1229 ino 31 = 0000122b"),
+     ("crash-several", "fsynced i_addr[0] block 0x1227 ino 12 = 00001632"),
+     ("crash-append-inline", "fsynced next_blkaddr block 0x121d ino 22")],
+)  # fmt: skip
+def test_a_wrong_field_of_what_was_fsynced_costs_no_other_file(name: str, words: str) -> None:
+    _holds(name, words)
+
+
 @pytest.mark.parametrize("name", ["base", "features"])
 def test_a_wrong_length_costs_one_attribute(name: str) -> None:
     _holds(name, "xattr e_value_size of /xattr/many entry 24 = ffff")

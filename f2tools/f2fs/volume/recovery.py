@@ -8,8 +8,8 @@ fs/f2fs/recovery.c).  `f2fs.write.recovery` applies what is found.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import field
+from collections.abc import Iterator, Mapping
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -80,6 +80,19 @@ class Recovery:
     def needed(self) -> bool:
         """Whether anything was fsync'ed after the checkpoint."""
         return bool(self.files)
+
+    def without(self, stops: Mapping[int, int]) -> Recovery:
+        """The same, but of these files (inode number to index in the chain) only what was fsync'ed before counts."""
+        files: dict[int, Fsynced] = {}
+        for ino, file in self.files.items():
+            stop = stops.get(ino, len(self.chain))
+            marked = [index for index in file.nodes if index < stop and self.chain[index].fsync]
+            if not marked or (file.created is not None and file.created > marked[-1]):
+                continue
+            named = [index for index in marked if self.chain[index].is_inode and self.chain[index].dentry]
+            nodes = [index for index in file.nodes if index <= marked[-1]]
+            files[ino] = Fsynced(ino, marked[-1], named[-1] if named else None, file.created, nodes)
+        return replace(self, files=files)
 
 
 def find_fsync_chain(volume: Volume, until: int | None = None) -> Recovery:

@@ -51,6 +51,18 @@ LOST_FOUND = b"lost+found"
 _HEAD = InodeLayout.offset_of("i_ext")
 
 
+class NotApplied(Corrupt):
+    """A node of the chain can't be right; `index` is its place there."""
+
+    def __init__(self, node: ChainNode, index: int, why: str) -> None:
+        where = Where(ino=node.ino, nid=node.nid, blkaddr=node.blkaddr)
+        super().__init__(where, f"can't recover: {why}; run f2tools fsck")
+        self.node, self.index, self.why = node, index, why
+
+    def __reduce__(self) -> tuple[type[NotApplied], tuple[ChainNode, int, str]]:  # type: ignore[override]
+        return type(self), (self.node, self.index, self.why)
+
+
 def recover(volume: Namei, recovery: Recovery | None = None) -> Recovery:
     """Bring back what was fsync'ed and write a checkpoint with it; nothing is written when there is nothing.
 
@@ -79,6 +91,10 @@ def _without_limits(volume: Namei) -> Generator[None, None, None]:
             volume.quotas.privileged = False
 
 
+class _Wrong(Exception):
+    """What is wrong with the node that is being taken over."""
+
+
 class _Applier:
     def __init__(self, volume: Namei, recovery: Recovery) -> None:
         self._vol = volume
@@ -91,17 +107,25 @@ class _Applier:
         self._vol.segments.keep_until_checkpoint(self._segnos)
         for file in files.values():
             if file.created is not None:
-                self._make_inode(chain[file.created])
+                with self._taking_over(file.created):
+                    self._make_inode(chain[file.created])
         for index, node in enumerate(chain):
             file = files.get(node.ino)
             if file is not None and index <= file.last:
-                self._apply(file, index, node)
+                with self._taking_over(index):
+                    self._apply(file, index, node)
         self._vol.segments.leave_after_recovery(CURSEG_WARM_NODE)
         self._vol.align_logs()
 
-    def _corrupt(self, node: ChainNode, message: str) -> Corrupt:
-        where = Where(ino=node.ino, nid=node.nid, blkaddr=node.blkaddr)
-        return Corrupt(where, f"can't recover: {message}; run f2tools fsck")
+    @contextmanager
+    def _taking_over(self, index: int) -> Generator[None, None, None]:
+        """What goes wrong is told as NotApplied, with the place of this node."""
+        try:
+            yield
+        except _Wrong as error:
+            raise NotApplied(self._found.chain[index], index, str(error)) from None
+        except (Corrupt, ValueError, IndexError) as error:
+            raise NotApplied(self._found.chain[index], index, str(error)) from error
 
     def _block(self, node: ChainNode) -> NDArray[np.uint8]:
         return self._vol.device.read_range(node.blkaddr, 1, self._geo.block_size)[0]
@@ -110,7 +134,7 @@ class _Applier:
         """An inode that the checkpoint does not know; see f2fs_recover_inode_page()."""
         vol = self._vol
         if not RESERVED_NODES <= node.ino < self._geo.max_nid:
-            raise self._corrupt(node, f"no file can have inode number {node.ino}")
+            raise _Wrong(f"no file can have inode number {node.ino}")
         source = Inode(self._geo, self._block(node), node.ino, node.blkaddr)
         vol.nat.note_fresh(node.ino)
         block = vol.nodes.new_block(node.ino, node.ino, 0, source.is_dir)
@@ -133,29 +157,29 @@ class _Applier:
         block = self._block(node)
         source = Inode(self._geo, block, node.ino, node.blkaddr) if node.is_inode else None
         if not inode.is_file or (source is not None and not source.is_file):
-            raise self._corrupt(node, "only regular files are fsync'ed without a checkpoint")
+            raise _Wrong("only regular files are fsync'ed without a checkpoint")
         if source is not None:
             if source.extra_isize != inode.extra_isize or source.compressed != inode.compressed:
-                raise self._corrupt(node, "the inode has another layout than in the checkpoint")
+                raise _Wrong("the inode has another layout than in the checkpoint")
             if source.i_size > (self._vol.mapper.max_blocks(inode) + inode.addrs_per_inode) * self._geo.block_size:
-                raise self._corrupt(node, f"a size of {source.i_size} bytes is more than an inode can map")
+                raise _Wrong(f"a size of {source.i_size} bytes is more than an inode can map")
             self._fields(inode, source)
             if file.dentry == index:
-                self._name(node, inode, source)
+                self._name(inode, source)
             self._inline_xattr(inode, source)
         elif node.offset == XATTR_NODE_OFFSET:
             self._xattr_node(inode, block)
             return
-        if self._inline_data(node, inode, source):
+        if self._inline_data(inode, source):
             return
         if source is not None:
-            self._addresses(node, inode, -1, source.addrs)
+            self._addresses(inode, -1, source.addrs)
             return
         n = self._geo.addrs_per_block
         number = number_of(node.offset, n)
         if not is_dnode(node.offset, n) or not 0 <= number < direct_nodes(n):
-            raise self._corrupt(node, f"a direct node has no offset {node.offset}")
-        self._addresses(node, inode, number, block[: 4 * inode.addrs_per_block].view("<u4"))
+            raise _Wrong(f"a direct node has no offset {node.offset}")
+        self._addresses(inode, number, block[: 4 * inode.addrs_per_block].view("<u4"))
 
     def _fields(self, inode: LiveInode, source: Inode) -> None:
         """See recover_inode() in fs/f2fs/recovery.c."""
@@ -173,13 +197,13 @@ class _Applier:
         inode.set(i_inline=inode.i_inline & ~kept | source.i_inline & kept)
         vol.nodes.touch(inode)
 
-    def _name(self, node: ChainNode, inode: LiveInode, source: Inode) -> None:
+    def _name(self, inode: LiveInode, source: Inode) -> None:
         """Add the name that the inode remembers, in the place of another file's; see recover_dentry()."""
         vol = self._vol
         directory, name = vol.live(source.i_pino), source.name
         odd = name in (b"", b".", b"..") or (not directory.encrypted and (b"/" in name or b"\0" in name))
         if not directory.is_dir or odd or source.i_namelen > F2FS_NAME_LEN:
-            raise self._corrupt(node, f"no name {os.fsdecode(name)!r} can be in inode {directory.ino}")
+            raise _Wrong(f"no name {os.fsdecode(name)!r} can be in inode {directory.ino}")
         code = self._stored_hash(directory, source)
         there = vol.names.find(directory, name, code)
         if there is not None and there.ino == inode.ino:
@@ -241,7 +265,7 @@ class _Applier:
         body_of(mine)[:] = body_of(block)
         nodes.mark_dirty(nid, inode.ino)
 
-    def _inline_data(self, node: ChainNode, inode: LiveInode, source: Inode | None) -> bool:
+    def _inline_data(self, inode: LiveInode, source: Inode | None) -> bool:
         """Whether the content is inside the inode; see f2fs_recover_inline_data().
 
         A direct node (`source` None) is met before its inode where a file has grown out of the inode.
@@ -256,11 +280,11 @@ class _Applier:
             self._vol.mapper.truncate(inode, 0)
             inode.set(i_size=source.i_size, i_inline=inode.i_inline | F2FS_INLINE_DATA)
         if source.inline_area.size != inode.inline_area.size or source.i_size > inode.inline_area.size:
-            raise self._corrupt(node, f"{source.i_size} bytes do not fit into the inode")
+            raise _Wrong(f"{source.i_size} bytes do not fit into the inode")
         inode.inline_area[:] = source.inline_area
         return True
 
-    def _addresses(self, chain_node: ChainNode, inode: LiveInode, number: int, wanted: NDArray[Any]) -> None:
+    def _addresses(self, inode: LiveInode, number: int, wanted: NDArray[Any]) -> None:
         """Take over the addresses of one node; see do_recover_data()."""
         vol, geo = self._vol, self._geo
         # Also for a node without an address, as a collapsed range leaves many: it is a block of the file.
@@ -269,12 +293,12 @@ class _Applier:
         new = wanted.astype(np.int64)
         old = node.addrs.astype(np.int64)
         if new.size != old.size:
-            raise self._corrupt(chain_node, f"{new.size} addresses where the checkpoint has {old.size}")
+            raise _Wrong(f"{new.size} addresses where the checkpoint has {old.size}")
         changed = np.flatnonzero(old != new)
         if not changed.size:
             return
         src, dest = old[changed], new[changed]
-        valid = self._valid_targets(chain_node, dest)
+        valid = self._valid_targets(dest)
         grown = int(np.count_nonzero(dest != NULL_ADDR)) - int(np.count_nonzero(src != NULL_ADDR))
         vol.space.add_blocks(inode, grown)
         inode.set(i_blocks=max(inode.i_blocks + grown, 1))
@@ -291,21 +315,21 @@ class _Applier:
         vol.nodes.mark_dirty(node.nid, inode.ino)
         vol.nodes.touch(inode)
 
-    def _valid_targets(self, chain_node: ChainNode, dest: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _valid_targets(self, dest: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these new addresses are blocks; all others are holes or reserved."""
         geo, segments = self._geo, self._vol.segments
         valid = geo.in_main(dest)
         blocks = dest[valid]
         odd = dest[~valid & (dest != NULL_ADDR) & (dest != NEW_ADDR)]
         if odd.size:
-            raise self._corrupt(chain_node, f"address {int(odd[0]):#x} is out of the main area")
+            raise _Wrong(f"address {int(odd[0]):#x} is out of the main area")
         if distinct(blocks).size != blocks.size:
-            raise self._corrupt(chain_node, "a block stands twice among its addresses")
+            raise _Wrong("a block stands twice among its addresses")
         segnos = geo.segno(blocks)
         of_nodes = segments.in_use[segnos] & (segments.types[segnos] >= NR_CURSEG_DATA_TYPE)
         of_nodes |= np.isin(segnos, self._segnos)
         if of_nodes.any():
-            raise self._corrupt(chain_node, f"block {int(blocks[of_nodes][0]):#x} lies in a log of nodes")
+            raise _Wrong(f"block {int(blocks[of_nodes][0]):#x} lies in a log of nodes")
         return valid
 
     def _adopt(self, nid: int, offsets: NDArray[np.int64], dest: NDArray[np.int64], src: NDArray[np.int64]) -> None:
@@ -315,27 +339,32 @@ class _Applier:
             return
         taken = vol.segments.is_valid(dest)
         for blkaddr in dest[taken].tolist():
-            self._take_away(blkaddr)
+            self._take_away(blkaddr, vol.nat.get(nid)[1])
         owners = np.zeros(dest.size, Summary.dtype)
         owners["nid"], owners["version"] = nid, vol.nat.get(nid)[0]
         owners["ofs_in_node"] = offsets
         for fresh, kind in ((src == NULL_ADDR, CURSEG_COLD_DATA), (src != NULL_ADDR, CURSEG_WARM_DATA)):
             vol.segments.adopt(dest[fresh], owners[fresh], kind)
 
-    def _take_away(self, blkaddr: int) -> None:
-        """A block that another place of a file had at the checkpoint; see check_index_in_prev_nodes()."""
+    def _take_away(self, blkaddr: int, mine: int) -> None:
+        """A block that another place had before; see check_index_in_prev_nodes().
+
+        Of another file, it is one that came back with that file: what the checkpoint knows no file takes over from
+        another without copying it, see __read_out_blkaddrs() in fs/f2fs/file.c.
+        """
         vol, geo = self._vol, self._geo
         segno = geo.segno(blkaddr)
         _, entries = vol.segments.owners(segno)
         nid, _, offset = entries[blkaddr - geo.start_block(segno)].item()
         ino = vol.nat.get(nid)[1]
-        where = Where(blkaddr=blkaddr, nid=nid)
         if not ino:
-            raise Corrupt(where, "a block that is to be recovered belongs to nobody; run f2tools fsck")
+            raise _Wrong(f"block {blkaddr:#x}, which is in use, belongs to nobody")
+        if ino != mine and self._at_checkpoint(blkaddr):
+            raise _Wrong(f"block {blkaddr:#x} is that of another file, inode {ino}")
         inode = vol.live(ino)
         addrs = inode.addrs if nid == ino else vol.nodes.block(nid, ino)[: 4 * inode.addrs_per_block].view("<u4")
         if offset >= addrs.size or int(addrs[offset]) != blkaddr:
-            raise Corrupt(where, f"a block to be recovered is valid, but not in inode {ino}; run f2tools fsck")
+            raise _Wrong(f"block {blkaddr:#x} is in use, but not in inode {ino}")
         addrs[offset] = NULL_ADDR
         vol.segments.invalidate(np.array([blkaddr]))
         vol.space.add_blocks(inode, -1)
@@ -343,3 +372,7 @@ class _Applier:
         inode.forget_extent()
         vol.nodes.mark_dirty(nid, ino)
         vol.nodes.touch(inode)
+
+    def _at_checkpoint(self, blkaddr: int) -> bool:
+        segno, at = divmod(blkaddr - self._geo.main_blkaddr, self._geo.blocks_per_seg)
+        return bool(np.unpackbits(self._vol.sit.valid_map(np.array([segno])), axis=1)[0, at])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from f2tools.device import Device, open_device
@@ -62,7 +62,7 @@ class WritableVolume(Namei):
         clock: Callable[[], int] = time.time_ns,
         *,
         recover: bool | Literal["orphans"] = True,
-        until: int | None = None,
+        until: int | Mapping[int, int] | None = None,
         seed: int | None = None,
         fill_read_only: bool = False,
         which: Which = "newest",
@@ -71,8 +71,10 @@ class WritableVolume(Namei):
 
         Without `recover` nothing happens on opening, and files without a name go only when the volume is closed; with
         "orphans" these go, and what was fsync'ed after the checkpoint is given up; with `until`, what comes after so
-        many nodes.  `which`: the checkpoint to start from; where it is the older one, the newer one is given up before
-        anything else is written.
+        many nodes, or of each of these files (inode number) what comes from that node of the chain on.
+
+        `which`: the checkpoint to start from; where it is the older one, the newer one is given up before anything else
+        is written.
 
         DeviceError where a part of the volume is missing; Unsupported for a volume with unknown features; OSError EROFS
         for one with the feature ro, unless it is being filled.
@@ -142,7 +144,7 @@ class WritableVolume(Namei):
         self.device.flush()
         self._changed = True
 
-    def _recover(self, roll_forward: bool, until: int | None) -> None:
+    def _recover(self, roll_forward: bool, until: int | Mapping[int, int] | None) -> None:
         """Free files that were open without a name; bring back what was fsync'ed after the checkpoint."""
         for ino in distinct(self.orphans()).tolist():
             inode = self.live(ino)
@@ -152,7 +154,8 @@ class WritableVolume(Namei):
             self._evict(inode)
         # even where the checkpoint was made by an unmount: files may have been fsync'ed since, and nothing else written
         if roll_forward:
-            self.recovered = roll_forward_on(self, find_fsync_chain(self, until))
+            found = find_fsync_chain(self, until if isinstance(until, int) else None)
+            self.recovered = roll_forward_on(self, found.without(until) if isinstance(until, Mapping) else found)
         if self.recovered is None or not self.recovered.needed:
             self.align_logs()
 

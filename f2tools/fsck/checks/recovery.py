@@ -19,9 +19,18 @@ from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.fsck import problems
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.findings import Finding
-from f2tools.fsck.plans import CutChain
+from f2tools.fsck.plans import CutChain, LinkChain
 
 _FOOTER, _NAMES = NodeFooter.unpacker()
+
+
+class Break(NamedTuple):
+    """A node of the chain that can't be right about the one behind it."""
+
+    blkaddr: int
+    next_blkaddr: int  # what it says
+    why: str
+    on: int | None  # where the chain goes on, if it does
 
 
 class Chain(NamedTuple):
@@ -30,8 +39,7 @@ class Chain(NamedTuple):
     start: int  # block address at which it begins, or would
     nodes: list[int]  # block addresses
     synced: int  # of them with the mark of an fsync
-    end: int  # what the last one names
-    broken: str  # why it can't be followed to its end; nothing where it can
+    breaks: list[Break]
 
 
 def _chain_of(image: Image) -> Chain:
@@ -42,36 +50,54 @@ def _chain_of(image: Image) -> Chain:
         version, mask = version & U32_MAX, U32_MAX
     elif cp.ckpt_flags & CP_CRC_RECOVERY_FLAG:
         version = version & U32_MAX | image.pack.crc << 32
+
+    def node(blkaddr: int) -> dict[str, int] | None:
+        """The footer of a block of this version."""
+        raw = image.block(blkaddr)[-NodeFooter.size :].tobytes()
+        footer = dict(zip(_NAMES, _FOOTER.unpack(raw), strict=True))
+        return footer if footer["cp_ver"] & mask == version else None
+
     segno, blkoff, _ = image.pack.curseg(CURSEG_WARM_NODE)
     start = blkaddr = int(geo.start_block(segno)) + blkoff
     nodes: dict[int, None] = {}
-    synced, broken = 0, ""
-    while geo.in_main(blkaddr):
+    synced, last = 0, 0
+    breaks: list[Break] = []
+    while True:
+        footer, why = None, ""
         if blkaddr in nodes:
-            broken = "it leads back into itself"
-            break
-        block = image.block(blkaddr)
-        footer = dict(zip(_NAMES, _FOOTER.unpack(block[-NodeFooter.size :].tobytes()), strict=True))
-        if footer["cp_ver"] & mask != version:
+            why = "it leads back into itself"
+        elif not geo.in_main(blkaddr):
+            why = "" if blkaddr == NEW_ADDR else "it leads out of the main area"
+        else:
+            footer = node(blkaddr)
+        # The next block of the log is the one behind, unless that was in use, or the segment ends: one that was
+        # written since the checkpoint was written after the node before it.
+        on = last + 1
+        inside = (last - geo.main_blkaddr) % geo.blocks_per_seg < geo.blocks_per_seg - 1
+        if nodes and inside and on not in nodes and on != blkaddr and (behind := node(on)) is not None:
+            why = why or f"it leads past {on:#x}, which was written after it"
+            breaks.append(Break(last, blkaddr, why, on))
+            blkaddr, footer = on, behind
+        elif nodes and why:
+            breaks.append(Break(last, blkaddr, why, None))
+        if footer is None:
             break
         nodes[blkaddr] = None
         synced += footer["flag"] >> FSYNC_BIT_SHIFT & 1
-        blkaddr = footer["next_blkaddr"]
-    else:
-        if nodes and blkaddr != NEW_ADDR:
-            broken = "it leads out of the main area"
-    return Chain(start, list(nodes), synced, blkaddr, broken)
+        last, blkaddr = blkaddr, footer["next_blkaddr"]
+    return Chain(start, list(nodes), synced, breaks)
 
 
 def check_chain(image: Image) -> Iterator[Finding]:
-    """The chain of what was fsync'ed after the checkpoint ends."""
+    """The chain of what was fsync'ed after the checkpoint ends, and where it does."""
     if image.pack is None or image.geo.feature & F2FS_FEATURE_RO:
         return
     chain = _chain_of(image)
-    if chain.broken:
+    for item in chain.breaks:
+        repair = CutChain(item.blkaddr) if item.on is None else LinkChain(item.blkaddr, item.on)
         yield Finding(
-            problems.FSYNC_CHAIN, area="main", blkaddr=chain.nodes[-1], note=chain.broken, found=f"{chain.end:#x}",
-            repair=CutChain(chain.nodes[-1]),
+            problems.FSYNC_CHAIN, area="main", blkaddr=item.blkaddr, note=item.why, found=f"{item.next_blkaddr:#x}",
+            expected=None if item.on is None else f"{item.on:#x}", repair=repair,
         )  # fmt: skip
     if chain.synced:
         yield Finding(problems.FSYNC_DATA, area="main", blkaddr=chain.start, found=f"{chain.synced} nodes")

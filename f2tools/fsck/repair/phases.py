@@ -34,6 +34,7 @@ class Phase(Enum):
     NAMES = ("names", "names are put where they belong, through the engine, on a volume that is consistent by then")
     COUNT = ("count", "counts, and checksums of inodes")
     QUOTA = ("quota", "quota files are written anew")
+    LEAVE_OUT = ("give up", "what was fsync'ed comes back without the nodes that can't be right; not with -p")
 
     def __init__(self, group: str, text: str) -> None:
         self.group = group
@@ -52,6 +53,7 @@ def _serve(plan: type[P], *together: Phase, **each: Handler[P]) -> None:
 _serve(plans.Lengthen, Phase.SETTLE)
 _serve(plans.PutTogetherPack, Phase.SETTLE)
 _serve(plans.CutChain, end_chain=find.cut_chain)
+_serve(plans.LinkChain, end_chain=find.link_chain)
 _serve(plans.Reseal, unseal=correct.restore_byte, count=correct.reseal)
 _serve(plans.SetFieldEarly, early=correct.set_inode_field)
 _serve(plans.SetKind, early=correct.inode_mode)
@@ -117,6 +119,7 @@ _serve(plans.SetLinks, Phase.NAMES, count=correct.set_inode_field)
 _serve(plans.SetFieldLast, count=correct.set_inode_field)
 _serve(plans.ClearAdvise, count=correct.inode_advise)
 _serve(plans.CountQuota, Phase.QUOTA)
+_serve(plans.LeaveOut, Phase.LEAVE_OUT)
 
 
 def serves(phase: Phase, finding: Finding) -> bool:

@@ -18,13 +18,14 @@ from f2tools.device import Device
 from f2tools.device.base import Wrapper
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.media.image import ImageFile
-from f2tools.device.wrappers import NotClosed
+from f2tools.device.wrappers import StaysOpen
 from f2tools.errors import Corrupt, F2fsError, Unsupported
 from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import CP_NOCRC_RECOVERY_FLAG
 from f2tools.f2fs.volume.checkpoint import read_packs, resealed
 from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.f2fs.volume.super import unknown_features
+from f2tools.f2fs.write.refused import find_refused
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.fsck.check import DEFAULT_MEMORY, CheckReport, check
 from f2tools.fsck.checks.device import zones_below
@@ -84,17 +85,6 @@ def resizable(device: Device) -> bool:
     while isinstance(device, Wrapper):
         device = device.base
     return isinstance(device, ImageFile)
-
-
-class StaysOpen(NotClosed):
-    """A device that stays open when its user closes it.
-
-    Everything above it happens in memory, where zones can be written in any order; `commit` looks before it writes.
-    """
-
-    @property
-    def has_write_pointers(self) -> bool:
-        return False
 
 
 class Repairer:
@@ -260,6 +250,13 @@ class Repairer:
         todo = [finding for finding in report.findings if finding.severity >= Severity.WARNING]
         if self._apply(image, report.tree, Phase.END_CHAIN, todo):
             return True
+        refused = [finding for finding in todo if serves(Phase.LEAVE_OUT, finding)]
+        if refused:  # nothing else is found then
+            return (
+                not self._careful
+                and self._wanted(Phase.LEAVE_OUT, refused)
+                and self._recover_others(report.tree, refused)
+            )
         # many wrong checksums at once speak against the volume's identity, not against the inodes
         torn = sum(serves(Phase.UNSEAL, finding) for finding in todo)
         few = 2 * torn <= report.inodes and not self._unsealed
@@ -347,6 +344,31 @@ class Repairer:
             return False
         trial.apply(self.overlay)
         self.done.append("R001 what was fsync'ed after the checkpoint is brought back")
+        return True
+
+    def _recover_others(self, tree: Tree, refused: list[Finding]) -> bool:
+        """Bring back what was fsync'ed, without the nodes that can't be right."""
+        trial = Overlay(StaysOpen(self.overlay))
+        try:
+            bad = find_refused(self.overlay)
+            volume = WritableVolume(StaysOpen(trial), until=bad.stops)
+            volume.close()
+        except (F2fsError, OSError) as error:
+            self._not_recovered(f": {error}")
+            return False
+        trial.apply(self.overlay)
+        assert volume.recovered is not None
+        files = volume.recovered.files
+        for finding in refused:
+            assert finding.ino is not None
+            text = "the file is lost, as it was never in a checkpoint"
+            if finding.ino in files:
+                text = "the file is as it was at the fsync before"
+            elif tree.scan.row_of(finding.ino) >= 0:
+                text = "the file is as it was at the checkpoint"
+            self.done.append(f"{finding.code} {finding.where}: {finding.note}: given up; {text}")
+        if others := len(files.keys() - {finding.ino for finding in refused}):
+            self.done.append(f"R001 what was fsync'ed after the checkpoint is brought back, of {others} other files")
         return True
 
     def _not_recovered(self, why: str) -> None:
