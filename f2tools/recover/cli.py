@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools.errors import Corrupt, Usage, Where
+from f2tools.errors import Corrupt, F2fsError, Usage, Where
 from f2tools.options import (
     checkpoint_option,
     device_option,
@@ -22,7 +22,8 @@ from f2tools.pictures.files import picture_options, pictures
 from f2tools.text import command_line, printable
 
 if TYPE_CHECKING:
-    from f2tools.recover.plan import RecoveryPlan
+    from f2tools.f2fs.volume.volume import Volume
+    from f2tools.recover.plan import Bad, RecoveryPlan
 
 
 @click.command()
@@ -94,11 +95,22 @@ def _looked_at(image: str, devices: tuple[str, ...], checkpoint: Any, until: int
             click.echo(f"f2tools: note: {printable(text)}", err=True)
         plan = make_plan(volume, until)
         if checkpoint == "newest":
-            return plan
+            return plan if until is not None or not plan.files else replace(plan, refused=_refused(volume))
         from f2tools.recover.older import judge_older
 
         with open_volume(image, devices) as newest:
             return replace(plan, needed=True, older=judge_older(volume, newest))
+
+
+def _refused(volume: Volume) -> list[Bad]:
+    from f2tools.f2fs.write.refused import find_refused
+    from f2tools.recover.plan import Bad
+
+    try:
+        found = find_refused(volume.device)
+    except (F2fsError, OSError):
+        return []  # it is not a node that stands against it
+    return [Bad(error.node.ino, error.node.blkaddr, error.why) for error in found.nodes]
 
 
 def _must_be_possible(image: str, plan: RecoveryPlan, force: bool) -> None:
@@ -147,6 +159,9 @@ def _report(plan: RecoveryPlan, image: str, changes: bool, dry_run: bool, verbos
         click.echo(f"{printable(image)}: done; the volume has a new checkpoint and needs no recovery")
     elif changes and plan.needed:
         click.echo(f"{printable(image)}: would be recovered (dry run, nothing written)")
+    elif plan.refused:
+        command = command_line("f2tools fsck -y --undo FILE", image)
+        click.echo(f"{printable(image)}: nothing was written; {command} brings back what can be")
     elif plan.needed and (plan.older is None or plan.older.possible):
         option = "" if plan.older is None else " --checkpoint older"
         command = command_line("f2tools recover", image)

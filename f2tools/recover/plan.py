@@ -78,6 +78,15 @@ class Comeback:
 
 
 @dataclass(frozen=True)
+class Bad:
+    """A node of the chain that can't be right: while it is there, nothing is brought back."""
+
+    ino: int
+    blkaddr: int
+    why: str
+
+
+@dataclass(frozen=True)
 class RecoveryPlan:
     """All of it; fields are stable names of the JSON."""
 
@@ -93,6 +102,7 @@ class RecoveryPlan:
     steps: list[Step] = field(repr=False)
     files: list[Comeback]
     dropped: list[int]  # unknown inodes with fsync marks of which nothing can be made
+    refused: list[Bad] = field(default_factory=list)
     older: Verdict | None = None  # of the older checkpoint, when that was asked for
 
     def as_dict(self) -> dict[str, Any]:

@@ -43,8 +43,10 @@ def lines_of(plan: RecoveryPlan, image: str, verbose: bool) -> Iterator[str]:
         )
         name = f" {printable(orphan.name)!r}" if orphan.name else ""
         yield f"goes:       inode {orphan.ino}{name}, open without a name at the checkpoint: {held}"
+    for bad in plan.refused:
+        yield f"refused:    the node of inode {bad.ino} at {bad.blkaddr:#x}: {bad.why}; with it, nothing comes back"
     for file in plan.files:
-        yield f"comes back: {_said_of(file)}"
+        yield f"{'would come:' if plan.refused else 'comes back:'} {_said_of(file)}"
     for ino in plan.dropped:
         yield f"can't come: inode {ino} was fsync'ed, but neither the checkpoint nor the log has its beginning"
     if plan.steps:

@@ -127,9 +127,12 @@ def test_a_node_that_cannot_be_right_is_found_and_costs_no_other_file(tmp_path: 
         file.seek(bad.blkaddr * 4096 + INODE_ADDR_OFFSET)
         file.write(b"\xff\xff\xff\x7f")
     damaged = image.read_bytes()
-    refused = f2("recover", "--apply", image)
-    assert refused.code == 1
-    assert "run f2tools fsck" in refused.err
+    shown = f2("recover", image).text
+    assert f"refused:    the node of inode {bad.ino} at {bad.blkaddr:#x}: address 0x7fffffff" in shown
+    assert "f2tools fsck -y --undo FILE" in shown
+    applied = f2("recover", "--apply", image)
+    assert applied.code == 1
+    assert "run f2tools fsck" in applied.err
     told = f2("fsck", image)
     assert told.code == 4
     assert f"R003 error   main, blkaddr {bad.blkaddr:#x}" in told.text
