@@ -568,7 +568,7 @@ EXTRA_SIZE = _problem(
     "It says where the addresses start; a wrong one shifts all of them. It is a multiple of 4 and at least 4, and the "
     "inodes of a volume agree.",
     "set to what the volume's other inodes have, when the addresses then fit their summaries",
-    plans=(SetField,),
+    plans=(SetFieldEarly,),
 )  # fmt: skip
 INLINE_XATTR_SIZE = _problem(
     "I012", "inline-xattr-size", ERROR, "the room for inline attributes can't be",
@@ -703,9 +703,9 @@ SIZE_HUGE = _problem(
 )  # fmt: skip
 ALIAS = _problem(
     "I036", "device-alias", ERROR, "a file that stands for a device does not fit it",
-    "Its extent must be the whole of that device in the device table.",
-    "extent taken from the device table, where only one device comes into question",
-    plans=(SetAliasExtent,),
+    "Its extent and its size must be the whole of that device in the device table, and it has nothing else.",
+    "extent taken from the device table, where only one device comes into question; size and flag from the extent",
+    plans=(SetAliasExtent, SetField, SetFieldEarly),
 )  # fmt: skip
 INLINE_LOST = _problem(
     "I037", "inline-flag-lost", ERROR, "a file's content is taken for addresses",

@@ -68,6 +68,7 @@ def test_the_blocks_of_a_pack_tell_what_they_are(words: str) -> None:
     ("name", "words"),
     [("crash-orphan", "super feature copy 0 = 00004000"), ("features", "super qf_ino[0] copy 0 sealed"),
      ("features", "super segment_count copy 0+1 sealed = 0000023f"),
+     ("checksums", "super feature copy 0+1 sealed = 00000820"),
      ("features", "super cp_blkaddr copy 0+1 sealed = 00010200"),
      ("crash-orphan", "checkpoint valid_inode_count newest = 00000000")],
 )  # fmt: skip

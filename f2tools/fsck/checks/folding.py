@@ -2,7 +2,8 @@
 
 A hash is that of the name as it is written, or of the folded one; in an encrypted directory that is casefolded, it is
 made with a key.  Nothing but the flag can be wrong where all hashes are of the other kind.  Kernels do not agree on how
-names beyond ASCII fold ("unicode: Don't special case ignorable code points", and its revert), so these say nothing.
+names beyond ASCII fold ("unicode: Don't special case ignorable code points", and its revert), so these say nothing; nor
+does what can't be a name.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def check_folding(tree: Tree) -> Iterator[Finding]:
     names = list(tree.names_of(some.tolist()))
     said = table["hash"][some].tolist()
     fits = np.array([folded_hash(name) == code for name, code in zip(names, said, strict=True)], np.bool_)
-    plain = np.array([name.isascii() for name in names], np.bool_)
+    plain = np.array([name.isascii() and not set(name) & set(b"\0/") for name in names], np.bool_)
 
     def of_each(some_of_them: NDArray[np.bool_]) -> NDArray[np.int64]:
         return np.bincount(table["dir"][some][some_of_them], minlength=count)

@@ -114,7 +114,7 @@ def check_extra(batch: InodeBatch) -> Iterator[Finding]:
     size = head["i_extra_isize"]
     odd = has & ~np.isin(size, EXTRA_SIZES)
     if odd.any():
-        yield from _each(batch, odd, problems.EXTRA_SIZE, size, batch.extra, "i_extra_isize")
+        yield from _each(batch, odd, problems.EXTRA_SIZE, size, batch.extra, "i_extra_isize", plan=SetFieldEarly)
     if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
         words = head["i_inline_xattr_size"]
         inline = has & ~odd & ((head["i_inline"] & F2FS_INLINE_XATTR) != 0) & ~batch.no_xattr
@@ -243,7 +243,9 @@ def check_flags(batch: InodeBatch) -> Iterator[Finding]:
     if not feature & F2FS_FEATURE_DEVICE_ALIAS:
         wrong |= flags & np.uint32(F2FS_DEVICE_ALIAS_FL)
     wrong |= np.where(
-        (flags & F2FS_COMPR_FL != 0) & (batch.inline & F2FS_INLINE_DATA != 0), flags & F2FS_COMPR_FL, 0
+        (flags & F2FS_COMPR_FL != 0) & (batch.inline & F2FS_INLINE_DATA != 0) & (kind == stat.S_IFREG),
+        flags & F2FS_COMPR_FL,
+        0,
     ).astype(np.uint32)
     yield from _each(batch, wrong != 0, problems.INODE_FLAG, wrong, flags & ~wrong, "i_flags")
     advise = head["i_advise"]

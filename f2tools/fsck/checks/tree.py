@@ -16,6 +16,7 @@ from f2tools.f2fs.layout.constants import (
     DEF_INLINE_RESERVED_SIZE,
     F2FS_DATA_EXIST,
     F2FS_DEVICE_ALIAS_FL,
+    F2FS_FEATURE_DEVICE_ALIAS,
     F2FS_FEATURE_INODE_CHKSUM,
     F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
@@ -29,10 +30,10 @@ from f2tools.f2fs.layout.footers import low_cp_ver
 from f2tools.f2fs.layout.hashes import inode_checksum
 from f2tools.f2fs.layout.node_tree import direct_nodes
 from f2tools.f2fs.volume.dentries import blocks_per_bucket, buckets_in
-from f2tools.f2fs.volume.super import devices_of
 from f2tools.fsck import problems
 from f2tools.fsck.checks.ends import wrong_sizes
 from f2tools.fsck.checks.summary import summaries_of
+from f2tools.fsck.facts.aliases import whole_devices
 from f2tools.fsck.facts.checksums import CHECKSUM_AT
 from f2tools.fsck.facts.nodes import FOREIGN, INODE, KIND, MISSING, RANGE, TWICE
 from f2tools.fsck.facts.scan import Scan
@@ -45,10 +46,10 @@ from f2tools.fsck.plans import (
     FindBlocks,
     FindChild,
     ReattachNode,
-    RepairPlan,
     SetAliasExtent,
     SetBlocks,
     SetField,
+    SetFieldEarly,
     SetFieldLast,
 )
 
@@ -321,26 +322,43 @@ def check_aliases(scan: Scan) -> Iterator[Finding]:
     """A device alias has the extent of its device, from the device table."""
     table, geo = scan.inodes, scan.geo
     aliases = np.flatnonzero(table["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0)
-    parts: set[tuple[int, int]] = set()
-    at = 0
-    for index, (_, segments) in enumerate(devices_of(scan.image.sb)):
-        count = segments * geo.blocks_per_seg + (geo.segment0_blkaddr if index == 0 else 0)
-        parts.add((at, count))
-        at += count
+    parts = scan.parts
+    if not parts or not geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
+        return  # the flag goes
+    kinds = table["mode"] & S_IFMT
+    inside = table["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) != 0
+    whole = whole_devices(table, parts)
+    lost = whole & (kinds == stat.S_IFREG) & ~inside & (table["last_written"] < 0)
+    for i in np.flatnonzero(lost).tolist():
+        row = table[i]
+        if not row["ext_fofs"] and int(row["size"]) == int(row["ext_len"]) * geo.block_size:
+            flags, note = int(row["flags"]), "its extent is that of a device, and it has no blocks of its own"
+            yield from _inode(
+                scan, i, problems.ALIAS, f"flags {flags:#x}", flags | F2FS_DEVICE_ALIAS_FL, "i_flags", note,
+                SetFieldEarly,
+            )  # fmt: skip
     for i in aliases.tolist():
         row = table[i]
-        if parts and (int(row["ext_blk"]), int(row["ext_len"])) not in parts:
-            ino = int(scan.nid[row["node"]])
+        ino, addr = int(scan.nid[row["node"]]), int(scan.addr[row["node"]])
+        found = f"block {row['ext_blk']:#x}, length {row['ext_len']}"
+        if i not in scan.aliases:
+            flags, note = int(row["flags"]), "it has content of its own"
+            yield from _inode(
+                scan, i, problems.ALIAS, f"flags {flags:#x}", flags & ~F2FS_DEVICE_ALIAS_FL, "i_flags", note
+            )
+        elif not whole[i]:
             taken = {(int(other["ext_blk"]), int(other["ext_len"])) for other in table[aliases]}
             near = [part for part in parts if part[0] == row["ext_blk"] or part[1] == row["ext_len"]]
             left = [part for part in near or parts if part not in taken and part[0] >= geo.main_blkaddr]
-            repair: RepairPlan | None = None
-            if len(left) == 1:
-                repair = SetAliasExtent(ino, *left[0])
-            yield Finding(
-                problems.ALIAS, area="main", blkaddr=int(scan.addr[row["node"]]), ino=ino,
-                found=f"block {row['ext_blk']:#x}, length {row['ext_len']}", repair=repair,
-            )  # fmt: skip
+            repair = SetAliasExtent(ino, *left[0]) if len(left) == 1 else None
+            yield Finding(problems.ALIAS, area="main", blkaddr=addr, ino=ino, found=found, repair=repair)
+        elif row["ext_fofs"]:
+            repair = SetAliasExtent(ino, int(row["ext_blk"]), int(row["ext_len"]))
+            found = f"file block {row['ext_fofs']}"
+            yield Finding(problems.ALIAS, area="main", blkaddr=addr, ino=ino, found=found, repair=repair)
+        elif int(row["size"]) != int(row["ext_len"]) * geo.block_size:
+            size, wanted = int(row["size"]), int(row["ext_len"]) * geo.block_size
+            yield from _inode(scan, i, problems.ALIAS, size, wanted, "i_size", "i_size")
 
 
 def check_clusters(scan: Scan) -> Iterator[Finding]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +13,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.fsck.facts.aliases import whole_devices
 from f2tools.fsck.facts.arrays import any_within, used_words
 from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.inodes import maps_blocks
@@ -18,12 +21,20 @@ from f2tools.native import core
 
 
 def inode_addresses(
-    geo: Geometry, blocks: NDArray[np.uint8], owner: Columns
+    geo: Geometry, blocks: NDArray[np.uint8], owner: Columns, parts: Collection[tuple[int, int]] = ()
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """(index in the batch, ofs_in_node, address) of every address in inodes that is not 0."""
+    """(index in the batch, ofs_in_node, address) of every address in inodes that is not 0.
+
+    One that stands for a device, of `parts`, has none; nor has one that says so and has none in the main area.
+    """
     mapped = maps_blocks(owner)
     if geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
-        mapped &= owner["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) == 0
+        alias = mapped & (owner["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0)
+        doubted = np.flatnonzero(alias & ~whole_devices(owner, parts)) if parts else ()
+        for i in doubted:
+            start = INODE_ADDR_OFFSET // 4 + int(owner["start"][i])
+            alias[i] = not geo.in_main(blocks[i].view("<u4")[start : start + int(owner["count"][i])]).any()
+        mapped &= ~alias
     which = np.flatnonzero(mapped)
     words = blocks.view("<u4").reshape(-1)
     first = which * (geo.block_size // 4) + INODE_ADDR_OFFSET // 4 + owner["start"][which]

@@ -471,7 +471,8 @@ def _wrongly_inline(batch: InodeBatch) -> NDArray[np.intp]:
     large = head["i_size"] > batch.inline_size.astype(np.uint64)
     wrong = [row for row in wrong if dentries[row] or said_empty[row] or large[row] or _only_addresses(batch, row)]
     if geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
-        wrong += np.flatnonzero(data & (head["i_flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0)).tolist()
+        alias = (head["i_flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0) & (head["ext_len"] != 0)
+        wrong += np.flatnonzero(data & alias).tolist()
     return np.array(sorted(set(wrong)), np.intp)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from f2tools.f2fs.layout.file_type import S_IFMT
 from f2tools.f2fs.layout.footers import footer_in
 from f2tools.f2fs.layout.node_tree import are_dnodes, branches
 from f2tools.fsck.facts.addresses import direct_addresses, inode_addresses
+from f2tools.fsck.facts.aliases import device_parts, main_part, stands_for_device
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.dentries import Dentries
@@ -95,6 +97,8 @@ class Scan(NodeTable):
         self.reserved = 0  # pointers that count as a block without one: NEW_ADDR, heads of clusters
         room = min(memory_bytes // 2, memory_bytes - needed_bytes(self.nid.size, len(self.inodes)))
         self._windows = windows_of(self.geo.segment_count_main, np.flatnonzero(image.sit.vblocks), room)
+        self.parts = device_parts(image)
+        self.aliases: set[int] = set()  # rows of inodes that stand for a device
         self._taken: list[tuple[int, NDArray[np.int32]]] = []  # (kind, node rows) whose addresses were claimed at once
         self.owners = Owners(self.geo, *self._windows[0])
 
@@ -145,7 +149,8 @@ class Scan(NodeTable):
     def _claim_again(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8], kind: int) -> Clash | None:
         inode_rows = self.inode_of[rows]
         owner = self.inodes[inode_rows]
-        at, ofs, addr = (inode_addresses if kind == INODE else direct_addresses)(self.geo, blocks, owner)
+        read = partial(inode_addresses, parts=self.parts) if kind == INODE else direct_addresses
+        at, ofs, addr = read(self.geo, blocks, owner)
         inside = self.geo.in_main(addr)
         at, ofs, addr = at[inside], ofs[inside], addr[inside]
         clash = self.owners.claim(self.nid[rows[at]], ofs, addr)
@@ -284,7 +289,7 @@ class Scan(NodeTable):
         if batch.sound is not None:
             self._take_sound(rows, batch.rows, batch.kind == stat.S_IFDIR, *batch.sound[1:])
             return
-        at, ofs, addr = inode_addresses(self.geo, batch.blocks, table)
+        at, ofs, addr = inode_addresses(self.geo, batch.blocks, table, self.parts)
         self._take_addresses(rows, batch.rows, np.zeros(rows.size, np.int64), at, ofs, addr, True)
         self._claim_aliases(table, batch.rows)
 
@@ -307,20 +312,18 @@ class Scan(NodeTable):
         self._take_blocks(rows, inode_rows, dirs, at, ofs, ofs, addr)
 
     def _claim_aliases(self, table: Columns, inode_rows: NDArray[np.integer]) -> None:
-        if self.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
-            for i in np.flatnonzero(table["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL)).tolist():
-                self._claim_alias(int(inode_rows[i]))
-
-    def _claim_alias(self, inode_row: int) -> None:
-        row = self.inodes[inode_row]
-        first, length = int(row["ext_blk"]), int(row["ext_len"])
-        first, end = max(first, self.geo.main_blkaddr), min(first + length, self.geo.end_blkaddr)
-        for start in range(first, end, 1 << 20):
-            blkaddrs = np.arange(start, min(end, start + (1 << 20)), dtype=np.int64)
-            self.owners.claim(int(self.nid[row["node"]]), ALIAS, blkaddrs)
-        row["data"] = self.inodes["data"][inode_row] = max(0, end - first)
-        self.inodes["ext_hits"][inode_row] = max(0, end - first)
-        self.inodes["last"][inode_row] = self.inodes["last_written"][inode_row] = end - first - 1
+        flag = np.uint32(F2FS_DEVICE_ALIAS_FL if self.geo.feature & F2FS_FEATURE_DEVICE_ALIAS else 0)
+        for inode_row in inode_rows[table["flags"] & flag != 0].tolist():
+            row = self.inodes[inode_row]
+            if inode_row not in self.aliases and not stands_for_device(row, self.parts, self.geo.block_size):
+                continue
+            self.aliases.add(inode_row)
+            first, end = main_part(row, self.geo)
+            for start in range(first, end, 1 << 20):
+                blkaddrs = np.arange(start, min(end, start + (1 << 20)), dtype=np.int64)
+                self.owners.claim(int(self.nid[row["node"]]), ALIAS, blkaddrs)
+            self.inodes["data"][inode_row] = self.inodes["ext_hits"][inode_row] = end - first
+            self.inodes["last"][inode_row] = self.inodes["last_written"][inode_row] = end - first - 1
 
     def _take_addresses(
         self,

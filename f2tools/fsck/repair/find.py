@@ -14,6 +14,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_INLINE_DENTRY,
     F2FS_NAME_LEN,
     NEW_ADDR,
+    NR_CURSEG_TYPE,
     OFFSET_BIT_SHIFT,
 )
 from f2tools.f2fs.layout.file_type import S_IFMTS
@@ -207,8 +208,9 @@ def blocks_of_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
 def _leads_astray(work: Work, nid: int, ofs: int, blkaddr: int, lost: int) -> bool:
     """Whether an address leads to a block that is free by the segment table, and of another place by its summary.
 
-    A summary that is blank may have been lost; where the table calls the whole segment empty, nothing was ever there,
-    and where the extent that the inode remembers has the lost block in this place, that is a witness more.
+    A summary that is blank may have been lost; where the table calls the whole segment empty, or a log has not come so
+    far, nothing was ever there, and where the extent that the inode remembers has the lost block in this place, that is
+    a witness more.
     """
     geo = work.image.geo
     if work.guesses.journals_lost or not geo.in_main(blkaddr):
@@ -219,9 +221,16 @@ def _leads_astray(work: Work, nid: int, ofs: int, blkaddr: int, lost: int) -> bo
     other = (
         (int(named[0]), int(places[0])) != (nid, ofs)
         if named[0]
-        else not valid.any() or _remembered(work, nid, ofs) == lost
+        else not valid.any() or _ahead_of_log(work, segno, at) or _remembered(work, nid, ofs) == lost
     )
     return not valid[at] and other
+
+
+def _ahead_of_log(work: Work, segno: int, at: int) -> bool:
+    """Whether a log is to write there next, or later."""
+    assert work.image.pack is not None
+    logs = [work.image.pack.curseg(kind) for kind in range(NR_CURSEG_TYPE)]
+    return any(segno == mine and at >= blkoff for mine, blkoff, _ in logs)
 
 
 def _remembered(work: Work, nid: int, ofs: int) -> int:

@@ -24,6 +24,7 @@ class Phase(Enum):
     """When a repair is done.  `group` is what a user is asked about; phases of one group are one question."""
 
     SETTLE = ("", "what the check had to assume of superblock and checkpoint becomes so, before anything else")
+    FORMAT = ("find", "features that its inodes show are those of the volume, before they are read by it")
     END_CHAIN = ("find", "the way to what was fsync'ed ends before it goes astray; then what was fsync'ed comes back")
     UNSEAL = ("correct", "a wrong byte is told by a checksum, unless many are wrong at once; in the first round only")
     EARLY = ("correct", "what misleads all that comes after is set by the majority of its witnesses")
@@ -60,7 +61,7 @@ _serve(plans.SetKind, early=correct.inode_mode)
 _serve(plans.SetTarget, early=dentries.own_target)
 
 _serve(plans.CopySuperblock, find=superblock.copy_superblock)
-_serve(plans.SetFeature, find=superblock.set_feature)
+_serve(plans.SetFeature, format=superblock.set_feature)
 _serve(plans.SetEncoding, find=superblock.set_encoding)
 _serve(plans.ClearQuotaIno, find=superblock.clear_quota_ino)
 _serve(plans.SetNatAddress, find=find.nat_entry)

@@ -248,7 +248,7 @@ class Repairer:
         """Carry out the first group that changes something."""
         assert report.tree is not None
         todo = [finding for finding in report.findings if finding.severity >= Severity.WARNING]
-        if self._apply(image, report.tree, Phase.END_CHAIN, todo):
+        if any(self._apply(image, report.tree, phase, todo) for phase in (Phase.FORMAT, Phase.END_CHAIN)):
             return True
         refused = [finding for finding in todo if serves(Phase.LEAVE_OUT, finding)]
         if refused:  # nothing else is found then
@@ -319,7 +319,12 @@ class Repairer:
             if done and isinstance(finding.repair, SetField) and finding.repair.field == "i_size":
                 self.guesses.sized.add(finding.repair.ino)
         work.surgery.write_cleared()
-        self.guesses.changed |= bool(work.surgery.changed) and phase not in (Phase.END_CHAIN, Phase.UNSEAL, Phase.EARLY)
+        self.guesses.changed |= bool(work.surgery.changed) and phase not in (
+            Phase.FORMAT,
+            Phase.END_CHAIN,
+            Phase.UNSEAL,
+            Phase.EARLY,
+        )
         return bool(work.surgery.changed)
 
     def _recover(self, report: CheckReport) -> bool:

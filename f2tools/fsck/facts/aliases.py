@@ -1,0 +1,57 @@
+"""Files that stand for a device of the volume: their extent is the whole of it, and they have nothing else."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.f2fs.layout.constants import F2FS_INLINE_DATA, F2FS_INLINE_DENTRY
+from f2tools.f2fs.layout.file_type import S_IFMT
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.volume.super import devices_of
+from f2tools.fsck.facts.columns import Columns
+from f2tools.fsck.facts.image import Image
+
+
+def device_parts(image: Image) -> set[tuple[int, int]]:
+    """(first block, blocks) of each device of a volume on several."""
+    geo, at = image.geo, 0
+    parts: set[tuple[int, int]] = set()
+    for index, (_, segments) in enumerate(devices_of(image.sb)):
+        count = segments * geo.blocks_per_seg + (geo.segment0_blkaddr if index == 0 else 0)
+        parts.add((at, count))
+        at += count
+    return parts
+
+
+def whole_devices(table: Columns, parts: Collection[tuple[int, int]]) -> NDArray[np.bool_]:
+    """Of which inodes the extent is that of a device, one of `parts`: (first block, blocks)."""
+    whole = np.zeros(len(table), np.bool_)
+    for first, count in parts:
+        whole |= (table["ext_blk"] == first) & (table["ext_len"] == count)
+    return whole
+
+
+def stands_for_device(row: Any, parts: Collection[tuple[int, int]], block_size: int) -> bool:
+    """Whether an inode with the flag is right about it; `row` is that of the table before any block is claimed for it.
+
+    One whose extent is not that of a device has content of its own, or an extent that is wrong.
+    """
+    first, length = int(row["ext_blk"]), int(row["ext_len"])
+    if (first, length) in parts:
+        return True
+    own = int(row["mode"]) & S_IFMT != stat.S_IFREG
+    own |= bool(row["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY)) or int(row["last_written"]) >= 0
+    if not length:  # lost, if the size is that of a device
+        own |= int(row["size"]) not in {count * block_size for _, count in parts}
+    return not own
+
+
+def main_part(row: Any, geo: Geometry) -> tuple[int, int]:
+    """(first block, end) of an inode's extent within the main area; as many as none where it lies outside."""
+    first = max(int(row["ext_blk"]), geo.main_blkaddr)
+    return first, max(first, min(int(row["ext_blk"]) + int(row["ext_len"]), geo.end_blkaddr))
