@@ -69,6 +69,7 @@ def test_the_blocks_of_a_pack_tell_what_they_are(words: str) -> None:
     [("crash-orphan", "super feature copy 0 = 00004000"), ("features", "super qf_ino[0] copy 0 sealed"),
      ("features", "super segment_count copy 0+1 sealed = 0000023f"),
      ("checksums", "super feature copy 0+1 sealed = 00000820"),
+     ("features", "super feature copy 0+1 sealed = 00000f78"), ("features", "super feature copy 0 sealed = 00000f78"),
      ("features", "super cp_blkaddr copy 0+1 sealed = 00010200"),
      ("crash-orphan", "checkpoint valid_inode_count newest = 00000000")],
 )  # fmt: skip
@@ -86,6 +87,11 @@ def test_what_the_volume_shows_is_believed(name: str, words: str) -> None:
 )  # fmt: skip
 def test_a_wrong_field_of_what_was_fsynced_costs_no_other_file(name: str, words: str) -> None:
     _holds(name, words)
+
+
+@pytest.mark.parametrize("words", ["nat block_addr nid 38 = 00001821", "journal n_nats nat = 0026"])
+def test_an_older_copy_of_a_node_does_not_come_back_in_its_place(words: str) -> None:
+    _holds("zoned", words)
 
 
 @pytest.mark.parametrize("name", ["base", "features"])
@@ -151,3 +157,10 @@ def test_what_lies_behind_the_list_does_not_come_back() -> None:
     end = max(item.end for item in xattr_places(bytes(area))) + 9 & ~3
     area[end : end + 40] = removed[:40]
     assert _attributes(sound_xattrs(bytes(area))) == wanted
+
+
+def test_a_directory_is_no_quota_file_whatever_the_superblock_says() -> None:
+    """The quota file is found in lost+found."""
+    words = "super qf_ino[2] copy 0+1 sealed = 00000008"
+    case = next(case for case in table_fields.facts("features").cases if str(case) == words)
+    assert table_fields.judged("features", case)[0] == ["b'/lost+found/#6' is new"]

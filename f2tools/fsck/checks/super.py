@@ -16,7 +16,10 @@ from f2tools.f2fs.layout.constants import (
     QUOTA_NAMES,
     STOP_REASONS,
 )
+from f2tools.f2fs.layout.footers import footer_in
+from f2tools.f2fs.layout.quota import QUOTA_MAGICS, QuotaHeader
 from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.super import SuperCopy, unknown_features
 from f2tools.fsck import problems
 from f2tools.fsck.derive.derive import sample_of_inodes, with_extra_attr
@@ -151,13 +154,39 @@ def check_quota_inos(image: Image) -> Iterator[Finding]:
     """Each quota file has a node number of its own, and there are some only with the feature quota."""
     has = image.sb.feature & F2FS_FEATURE_QUOTA_INO
     seen: set[int] = set()
-    for name, number in zip(QUOTA_NAMES, image.sb.qf_ino.tolist(), strict=True):
-        if number and (not has or not 3 < number < image.geo.max_nid or number in seen):
+    for name, magic, number in zip(QUOTA_NAMES, QUOTA_MAGICS, image.sb.qf_ino.tolist(), strict=True):
+        is_one = _is_quota_file(image, number, magic)
+        if number and not has and is_one:
+            note = f"quota: {number} is the {name} quota file"
+            repair = SetFeature(F2FS_FEATURE_QUOTA_INO, True)
+            yield Finding(problems.SB_FEATURE_CLASH, area="sb", blkaddr=image.super_index, note=note, repair=repair)
+        elif number and (not has or not 3 < number < image.geo.max_nid or number in seen or is_one is False):
             yield Finding(
                 problems.SB_QUOTA_INO, area="sb", blkaddr=image.super_index, note=name, found=number,
                 repair=ClearQuotaIno(name),
             )  # fmt: skip
         seen.add(number)
+
+
+def _is_quota_file(image: Image, ino: int, magic: int) -> bool | None:
+    """Whether an inode is that of a quota file; None where nothing says so, or not.
+
+    It is a regular file that no directory has, so that it remembers no name.
+    """
+    addr = image.nat.get(ino)[2] if image.pack is not None and 3 < ino < image.geo.max_nid else 0
+    if not image.geo.in_main(addr):
+        return None
+    block = image.block(addr)
+    footer = footer_in(block)
+    if footer["nid"] != ino or footer["ino"] != ino:
+        return None
+    inode = Inode(image.geo, block, ino, addr)
+    if not inode.is_file or inode.i_namelen:
+        return False
+    first = 0 if inode.has_inline_data or not inode.addrs.size else int(inode.addrs[0])
+    if not image.geo.in_main(first):
+        return None
+    return True if QuotaHeader.parse(image.block(first).tobytes()).dqh_magic == magic else None
 
 
 CHECKS = (check_copies, check_lost, check_agreement, check_features, check_records, check_size, check_quota_inos)

@@ -18,7 +18,7 @@ from f2tools.f2fs.layout.constants import (
     OFFSET_BIT_SHIFT,
 )
 from f2tools.f2fs.layout.file_type import S_IFMTS
-from f2tools.f2fs.layout.footers import footer_in, inode_in
+from f2tools.f2fs.layout.footers import footer_in, footers_of, inode_in, low_cp_ver
 from f2tools.f2fs.layout.nat import NatBlock
 from f2tools.fsck.checks.summary import named_by_summaries
 from f2tools.fsck.facts.leaks import LostNode
@@ -183,6 +183,10 @@ def blocks_of_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
     if work.places_looked_at:
         return False
     work.places_looked_at = True
+    newer = _newer_nodes(work)
+    if newer:
+        work.note(finding, f"{newer} newer nodes found; the table led to older copies, in blocks that are free")
+        return True
     written = astray = 0
     for (nid, ofs), lost in work.leaks.data.items():
         row = work.scan.row_of(nid)
@@ -203,6 +207,25 @@ def blocks_of_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
     if astray:
         work.note(finding, f"{astray} blocks found by their summaries; the addresses led to free ones, of other places")
     return bool(written or astray)
+
+
+def _newer_nodes(work: Work) -> int:
+    """Let the NAT lead to what is valid, and not younger, where it leads to a copy of a node in a block that is free.
+
+    The summary of the newer block names the node, too.  How many there were.
+    """
+    if work.guesses.journals_lost:
+        return 0
+    scan, geo, count = work.scan, work.image.geo, 0
+    for nid, copies in work.leaks.nodes.items():
+        row, best = scan.row_of(nid), max(copies)
+        if row < 0 or not best.named or best.ino != scan.footer["ino"][row] or not geo.in_main(int(scan.addr[row])):
+            continue
+        segno, at = divmod(int(scan.addr[row]) - geo.main_blkaddr, geo.blocks_per_seg)
+        free = not np.unpackbits(work.image.sit.valid_map(np.array([segno]))[0])[at]
+        if free and best.cp_ver >= int(low_cp_ver(footers_of(work.image.read(scan.addr[row : row + 1])))[0]):
+            count += work.take(nid, best)
+    return count
 
 
 def _leads_astray(work: Work, nid: int, ofs: int, blkaddr: int, lost: int) -> bool:
