@@ -117,7 +117,7 @@ SB_GEOMETRY = _problem(
 SB_DIFFERS = _problem(
     "S004", "superblock-copies-differ", WARNING, "the two superblock copies differ",
     "Both are valid on their own. The kernel takes the first; should that be lost, the volume changes.",
-    "the second copy is written from the first",
+    "the first copy is written over the second, or the second over the first where the volume has fewer errors with it",
     plans=(CopySuperblock,),
 )  # fmt: skip
 SB_LOST = _problem(

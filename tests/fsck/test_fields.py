@@ -61,6 +61,7 @@ def test_one_wrong_field_costs_nothing_that_another_place_knows(name: str) -> No
      ("device-alias-16k", "inode i_flags of /many/entry--0059 = ffffffff"),
      ("features", "inode i_extra_isize of /lost+found = 0017"),
      ("casefold", "entry name_len of /folded = 0007"),
+     ("packed-ssa", "inode i_inline of /few/3 = 09"),
      ("compress-lz4", "inode i_inline of /compressed = 27"),
      ("compress-lz4", "inode i_addr of /single = 00001ac7"),
      ("zoned", "inode i_addr of /links/hard0 = fffffffe"), ("history-a", "direct addr of /tmp/m158 = 00001000"),

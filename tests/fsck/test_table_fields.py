@@ -70,6 +70,8 @@ def test_the_blocks_of_a_pack_tell_what_they_are(words: str) -> None:
      ("features", "super segment_count copy 0+1 sealed = 0000023f"),
      ("checksums", "super feature copy 0+1 sealed = 00000820"),
      ("features", "super feature copy 0+1 sealed = 00000f78"), ("features", "super feature copy 0 sealed = 00000f78"),
+     ("crash-orphan", "super cp_payload copy 0 = 00000001"), ("phone", "super feature copy 0 = 00001519"),
+     ("packed-ssa", "super feature copy 0 = 00010002"),
      ("features", "super cp_blkaddr copy 0+1 sealed = 00010200"),
      ("crash-orphan", "checkpoint valid_inode_count newest = 00000000")],
 )  # fmt: skip

@@ -97,7 +97,7 @@ def check_pointers(scan: Scan) -> Iterator[Finding]:
     if not scan.bad_pointers:
         return
     rows = np.concatenate(scan.bad_pointers)
-    lost = set(_lost_inline(scan).tolist())
+    lost = set(lost_inline(scan).tolist())
     order = np.argsort(rows[:, 0], kind="stable")
     rows = rows[order]
     starts = np.flatnonzero(np.append(True, np.diff(rows[:, 0]) != 0))
@@ -122,7 +122,7 @@ def check_pointers(scan: Scan) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _lost_inline(scan: Scan) -> NDArray[np.intp]:
+def lost_inline(scan: Scan) -> NDArray[np.intp]:
     """Inode rows of files whose addresses look like text: most lead nowhere, i_blocks says 1, and i_size would fit."""
     table = scan.inodes
     room = 4 * (table["count"].astype(np.int64) - DEF_INLINE_RESERVED_SIZE)
@@ -207,7 +207,7 @@ def check_blocks(scan: Scan) -> Iterator[Finding]:
     """i_blocks is the inode, its nodes and its data blocks.  Pointers that lead nowhere stand for a block too."""
     table = scan.inodes
     broken = _broken_trees(scan)
-    broken[_lost_inline(scan)] = True
+    broken[lost_inline(scan)] = True
     true = 1 + table["nodes"] + table["data"]
     odd = np.isin(table["mode"] & S_IFMT, (0,))
     for i in np.flatnonzero((table["blocks"] != true.astype(np.uint64)) & ~broken & ~odd).tolist():
@@ -309,7 +309,7 @@ def check_extents(scan: Scan) -> Iterator[Finding]:
     has = (table["ext_len"] > 0) & np.isin(kinds, (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK))
     bad = has & (table["ext_hits"] != table["ext_len"])
     bad &= ~(_broken_trees(scan) & (table["ext_hits"] < table["ext_len"]))
-    bad[_lost_inline(scan)] = False
+    bad[lost_inline(scan)] = False
     for i in np.flatnonzero(bad).tolist():
         row = table[i]
         if row["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL):

@@ -161,6 +161,8 @@ def data_pointers(work: Work, finding: Finding, plan: FindBlocks) -> bool:
 
 def shared_block(work: Work, finding: Finding, plan: CopyBlock) -> bool:
     """The block that the loser's summary names; where there is none, a copy is made of the shared one."""
+    if int(work.scan.inode_of[work.scan.row_of(plan.nid)]) in work.lost_inline:
+        return False  # what looks like an address is content: it stays as it is, and gets its flag
     lost = work.leaks.data.get((plan.nid, plan.ofs))
     start = work.start_word(plan.nid)
     if lost:

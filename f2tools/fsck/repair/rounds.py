@@ -22,6 +22,7 @@ from f2tools.device.wrappers import StaysOpen
 from f2tools.errors import Corrupt, F2fsError, Unsupported
 from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import CP_NOCRC_RECOVERY_FLAG
+from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.checkpoint import read_packs, resealed
 from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.f2fs.volume.super import unknown_features
@@ -34,7 +35,7 @@ from f2tools.fsck.facts.leaks import OldName, filled_places, old_names
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.plans import DropOrphan, MoveEntry, Reconnect, RenameTwin, SetField, SetLinks
-from f2tools.fsck.problems import CP_LAYOUT
+from f2tools.fsck.problems import CP_LAYOUT, SB_DIFFERS
 from f2tools.fsck.repair.names import NameRepairs
 from f2tools.fsck.repair.phases import Phase, repair, serves
 from f2tools.fsck.repair.quota import quota_file
@@ -125,7 +126,7 @@ class Repairer:
 
     def run(self, before: CheckReport) -> Outcome:
         """Repair until a check is silent, or nothing more can be done."""
-        self._settle()
+        self._settle(before)
         report = before
         seen: Counter[int] = Counter()
         for self.rounds in range(1, MAX_ROUNDS + 1):
@@ -221,8 +222,10 @@ class Repairer:
         for at in range(offset, end, 1 << 20):
             to.pwrite(at, self.overlay.pread(at, min(1 << 20, end - at)))
 
-    def _settle(self) -> None:
+    def _settle(self, before: CheckReport) -> None:
         """Write what the check had to assume about superblock and checkpoint."""
+        if before.counts[SB_DIFFERS.code]:
+            self._take_better_copy(before)
         image = Image(StaysOpen(self.overlay))
         for offset, data in [*image.super_patches, *image.pack_patches]:
             self.overlay.pwrite(offset, data)
@@ -239,6 +242,22 @@ class Repairer:
             self.done.append(f"{CP_LAYOUT.code} flags and cp_pack_start_sum are as the blocks of the pack say")
         elif image.pack_patches:
             self.done.append("C002 checkpoint put together from what is left of it")
+
+    def _take_better_copy(self, before: CheckReport) -> None:
+        """Believe the other copy of the superblock, where both are valid and with it the volume has fewer errors."""
+        image, trial = Image(StaysOpen(self.overlay)), Overlay(StaysOpen(self.overlay))
+        chosen, other = (image.super_copies[index] for index in (image.super_index, 1 - image.super_index))
+        trial.pwrite(chosen.offset, trial.pread(other.offset, SuperBlock.size))
+        try:
+            after = check(Image(StaysOpen(trial)), memory_bytes=self._memory)
+        except (F2fsError, OSError):
+            return
+        bad = (Severity.FATAL, Severity.ERROR)
+        were, are = (sum(report.severities[severity] for severity in bad) for report in (before, after))
+        if after.tree is not None and are < were:
+            trial.apply(self.overlay)
+            text = f"copy {other.index} of the superblock is believed: {are} errors with it, {were} with the other"
+            self.done.append(f"{SB_DIFFERS.code} {text}")
 
     def _check(self) -> tuple[Image, CheckReport]:
         image = Image(StaysOpen(self.overlay))

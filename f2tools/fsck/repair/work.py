@@ -41,6 +41,7 @@ from f2tools.f2fs.layout.node_tree import branches, leads_to_nodes, number_of
 from f2tools.f2fs.volume.dentries import DentryArea, name_hash
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.fsck.checks.summary import named_by_summaries
+from f2tools.fsck.checks.tree import lost_inline
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.leaks import Leaks, LostNode
 from f2tools.fsck.facts.nodes import DIRECT, DOUBLE, MISSING, UNKNOWN
@@ -159,6 +160,11 @@ class Work:
             if mode_of_type(int(self.tree.entries["type"][entry])) == kind and (same_name or same_dir):
                 return True
         return False
+
+    @cached_property
+    def lost_inline(self) -> set[int]:
+        """Rows of inodes whose content is taken for addresses."""
+        return set(lost_inline(self.scan).tolist())
 
     # -- nodes that nothing leads to ------------------------------------------------------------------------------
 
