@@ -72,7 +72,9 @@ def check(
     Never writes.  `progress` is told how many nodes were looked at.
     """
     report = CheckReport()
-    for finding in _run(image, memory_bytes, content, progress, report):
+    every = CheckReport()  # whether all is sound does not depend on what is wanted
+    for finding in _run(image, memory_bytes, content, progress, report, every):
+        every.severities[finding.severity] += 1
         if wanted(finding.code):
             report.add(finding)
     if report.tree is not None:
@@ -82,7 +84,12 @@ def check(
 
 
 def _run(
-    image: Image, memory_bytes: int, content: bool, progress: Callable[[int], None], report: CheckReport
+    image: Image,
+    memory_bytes: int,
+    content: bool,
+    progress: Callable[[int], None],
+    report: CheckReport,
+    every: CheckReport,
 ) -> Iterator[Finding]:
     for each in _IMAGE_CHECKS:
         yield from each(image)
@@ -102,7 +109,7 @@ def _run(
             yield from each(report.tree)
     for each in device.CHECKS:
         yield from each(image)
-    if report.sound and recovery.synced_blocks(image):
+    if every.sound and recovery.synced_blocks(image):
         from f2tools.fsck.refused import check_refused
 
         yield from check_refused(image)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from f2tools.errors import F2fsError
-from f2tools.f2fs.layout.constants import CP_DISABLED_FLAG, NULL_ADDR
+from f2tools.f2fs.layout.constants import NULL_ADDR
 from f2tools.f2fs.layout.footers import footer_in, inode_in
 from f2tools.f2fs.write.refused import find_refused
 from f2tools.fsck import problems
@@ -17,8 +17,6 @@ from f2tools.fsck.plans import LeaveOut
 
 def check_refused(image: Image) -> Iterator[Finding]:
     """What was fsync'ed after the checkpoint can be brought back: it is tried, in memory, on a volume that is sound."""
-    if image.cp.ckpt_flags & CP_DISABLED_FLAG:
-        return
     try:
         refused = find_refused(image.device)
     except (F2fsError, OSError):
@@ -34,7 +32,7 @@ def check_refused(image: Image) -> Iterator[Finding]:
 def _new_name(image: Image, ino: int, blkaddr: int) -> str:
     """What the inode in this block says of its name, where the checkpoint does not have it."""
     block = image.block(blkaddr)
-    if footer_in(block)["nid"] != ino or image.nat.get(ino)[2] != NULL_ADDR:
+    if footer_in(block)["nid"] != ino or (0 < ino < image.geo.max_nid and image.nat.get(ino)[2] != NULL_ADDR):
         return ""
     inode = inode_in(block)
     name = inode["i_name"].tobytes()[: int(inode["i_namelen"])]

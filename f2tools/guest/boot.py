@@ -24,6 +24,7 @@ from f2tools.guest.build import Built, NoGuest, build, which
 MAX_IMAGES = 24
 BOOT_TIMEOUT = 180
 KVM_BOOT_TIMEOUT = 30  # ten times what it takes; emulation is there in 15
+NO_BOOT = "no boot"
 ATTEMPTS = 3
 POLL_SECONDS = 0.01
 KVM_DEVICE = "/dev/kvm"
@@ -133,7 +134,7 @@ class Guest:
                 return _result(share / "out")
             if (share / "out" / ".started").exists():
                 break  # the script has run: its images are no longer what they were
-            if kvm:
+            if kvm and why.startswith(NO_BOOT):
                 _kvm_boots_nothing(self._built.directory)
         console = share / "console"
         said = console.read_text(errors="replace")[-3000:] if console.exists() else ""
@@ -171,7 +172,7 @@ class Guest:
                     qemu.wait()
                     (out / ".crashed").touch()
                 elif started is None and now - begun > boot_timeout:
-                    return f"no boot within {boot_timeout:g} s", False
+                    return f"{NO_BOOT} within {boot_timeout:g} s", False
                 elif started is not None and now - started > timeout:
                     return f"the script was not done within {timeout:g} s", True
                 time.sleep(POLL_SECONDS)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from f2tools.device import open_device
-from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
+from f2tools.f2fs.layout.constants import F2FS_COMPR_FL, F2FS_ROOT_INO
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.f2fs.layout.sit import SitEntry
 from f2tools.f2fs.volume.recovery import find_fsync_chain
 from f2tools.f2fs.write import refused
@@ -183,3 +183,64 @@ def test_every_file_of_which_something_is_given_up_is_named(
     assert all(f", ino {inos[name]}, /{name}: " in said for name in old), said
     assert said.count("given up; the file is as it was at the checkpoint") == len(old)
     assert ("R001 what was fsync'ed after the checkpoint is brought back, of 20 other files" in said) == (most > 50)
+
+
+@pytest.mark.parametrize(("before", "after"), [(F2FS_COMPR_FL, 0), (0, F2FS_COMPR_FL)])
+def test_compression_switched_since_the_checkpoint_is_brought_back(before: int, after: int, tmp_path: Path) -> None:
+    """As by `chattr +c` of a file that is still empty."""
+    image = fresh(tmp_path, "--size 64M -O extra_attr,compression")
+    volume = writable(image)
+    ino = volume.create(F2FS_ROOT_INO, b"a", FILE)
+    volume.set_flags(ino, before)
+    volume.sync()
+    volume.set_flags(ino, after)
+    volume.write(ino, 0, NEW)
+    volume.fsync(ino)
+    volume.abandon()
+    assert "sound" in f2("fsck", image).text
+    writable(image).close()
+    with reading(image) as now:
+        assert now.path(b"/a").read() == NEW
+        assert now.path(b"/a").inode.compressed == bool(after)
+    judges.fsck_clean(image)
+
+
+def _hit(image: Path, *, nid: int | None = None) -> None:
+    """Damage the last node of the chain, and a bitmap of the segment table."""
+    with reading(image) as volume:
+        last = find_fsync_chain(volume).chain[-1].blkaddr
+        block, row = divmod(volume.pack.curseg(1)[0], volume.geo.sit_entries_per_block)
+        entry = int(volume.sit.blkaddrs[block]) * 4096 + SitEntry.size * row
+    with image.open("r+b") as file:
+        if nid is None:
+            file.seek(entry + SitEntry.offset_of("valid_map") + 2)
+            byte = file.read(1)[0]
+            file.seek(-1, 1)
+            file.write(bytes([byte ^ 0x55]))
+            file.seek(last * 4096 + INODE_ADDR_OFFSET + 8)
+            file.write(b"\xff\xff\0\0" * 6)
+        else:
+            file.seek((last + 1) * 4096 - NodeFooter.size)
+            file.write(nid.to_bytes(4, "little") * 2)
+
+
+def test_what_is_refused_keeps_no_careful_repair_from_the_rest(tmp_path: Path) -> None:
+    image = reference("crash-several").copy(tmp_path).path
+    _hit(image)
+    assert f2("fsck", "-p", image).code == 5
+    told = f2("fsck", image).text
+    assert "G001" not in told
+    assert "R003" in told
+
+
+def test_a_number_that_no_node_can_have_is_refused(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    volume = writable(image)
+    ino = volume.create(F2FS_ROOT_INO, b"a", FILE)
+    volume.write(ino, 0, NEW)
+    volume.fsync(ino)
+    volume.abandon()
+    _hit(image, nid=1 << 24)
+    assert "R003" in f2("fsck", image).text
+    assert f2("fsck", "-y", image).code == 1
+    assert "sound" in f2("fsck", image).text

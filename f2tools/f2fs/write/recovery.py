@@ -159,8 +159,12 @@ class _Applier:
         if not inode.is_file or (source is not None and not source.is_file):
             raise _Wrong("only regular files are fsync'ed without a checkpoint")
         if source is not None:
-            if source.extra_isize != inode.extra_isize or source.compressed != inode.compressed:
+            empty = inode.i_blocks <= 1 + bool(inode.i_xattr_nid)  # only then is compression switched on or off
+            if source.extra_isize != inode.extra_isize or (source.compressed != inode.compressed and not empty):
                 raise _Wrong("the inode has another layout than in the checkpoint")
+            if source.compressed and not inode.compressed:
+                names = ("i_compress_algorithm", "i_log_cluster_size", "i_compress_flag")
+                inode.set(**{name: source.extra[name] for name in names})
             if source.i_size > (self._vol.mapper.max_blocks(inode) + inode.addrs_per_inode) * self._geo.block_size:
                 raise _Wrong(f"a size of {source.i_size} bytes is more than an inode can map")
             self._fields(inode, source)

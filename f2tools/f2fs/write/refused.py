@@ -16,6 +16,7 @@ from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.recovery import NotApplied
 from f2tools.f2fs.write.volume import WritableVolume
 
+EACH_TRY = 512  # opening a volume takes as long as so many nodes
 MOST_NODES = 1 << 16  # that are brought back in vain, half a minute; what lies behind the next bad one is not tried
 
 
@@ -39,24 +40,25 @@ def find_refused(device: Device) -> Refused:
         try:
             WritableVolume(trial, until=found.stops).abandon()
         except NotApplied as error:
-            tried += error.index + 1
-            found.nodes.append(error)
+            # a new one, as the frames of this one hold the volume
+            found.nodes.append(NotApplied(error.node, error.index, error.why))
             found.stops[error.node.ino] = error.index
             if tried > MOST_NODES:
-                _give_up_behind(device, error, found)
+                _give_up_behind(device, error.index, found)
+            tried += error.index + EACH_TRY
         else:
             return found
         finally:
             trial.close()
 
 
-def _give_up_behind(device: Device, error: NotApplied, found: Refused) -> None:
+def _give_up_behind(device: Device, last: int, found: Refused) -> None:
     """Refuse whatever was fsync'ed behind this node."""
     with Volume(StaysOpen(device)) as volume:
         recovery = find_fsync_chain(volume).without(found.stops)
     for file in recovery.files.values():
-        behind = [index for index in file.nodes if index > error.index]
+        behind = [index for index in file.nodes if index > last]
         if behind:
             found.stops[file.ino] = behind[0]
-            why = f"it comes after {len(found.nodes)} nodes that can't be right"
+            why = "it comes after many nodes that can't be right"
             found.nodes.append(NotApplied(recovery.chain[behind[0]], behind[0], why))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from f2tools.f2fs.layout.constants import (
     CP_CRC_RECOVERY_FLAG,
+    CP_DISABLED_FLAG,
     CP_NOCRC_RECOVERY_FLAG,
     CURSEG_WARM_NODE,
     F2FS_FEATURE_RO,
@@ -88,9 +89,18 @@ def _chain_of(image: Image) -> Chain:
     return Chain(start, list(nodes), synced, breaks)
 
 
+def _rolls_forward(image: Image) -> bool:
+    """Whether a mount would look for the chain: not while checkpoints are disabled, when the log goes back, too."""
+    return (
+        image.pack is not None
+        and not image.geo.feature & F2FS_FEATURE_RO
+        and not image.cp.ckpt_flags & CP_DISABLED_FLAG
+    )
+
+
 def check_chain(image: Image) -> Iterator[Finding]:
     """The chain of what was fsync'ed after the checkpoint ends, and where it does."""
-    if image.pack is None or image.geo.feature & F2FS_FEATURE_RO:
+    if not _rolls_forward(image):
         return
     chain = _chain_of(image)
     for item in chain.breaks:
@@ -105,7 +115,7 @@ def check_chain(image: Image) -> Iterator[Finding]:
 
 def synced_blocks(image: Image) -> list[int]:
     """The blocks of that chain, where files were fsync'ed after the checkpoint; else none."""
-    if image.pack is None or image.geo.feature & F2FS_FEATURE_RO:
+    if not _rolls_forward(image):
         return []
     chain = _chain_of(image)
     return chain.nodes if chain.synced else []

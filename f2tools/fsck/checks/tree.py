@@ -337,6 +337,8 @@ def check_aliases(scan: Scan) -> Iterator[Finding]:
                 scan, i, problems.ALIAS, f"flags {flags:#x}", flags | F2FS_DEVICE_ALIAS_FL, "i_flags", note,
                 SetFieldEarly,
             )  # fmt: skip
+    taken = {(int(other["ext_blk"]), int(other["ext_len"])) for other in table[aliases]}
+    free = [part for part in parts if part not in taken and part[0] >= geo.main_blkaddr]
     for i in aliases.tolist():
         row = table[i]
         ino, addr = int(scan.nid[row["node"]]), int(scan.addr[row["node"]])
@@ -347,9 +349,9 @@ def check_aliases(scan: Scan) -> Iterator[Finding]:
                 scan, i, problems.ALIAS, f"flags {flags:#x}", flags & ~F2FS_DEVICE_ALIAS_FL, "i_flags", note
             )
         elif not whole[i]:
-            taken = {(int(other["ext_blk"]), int(other["ext_len"])) for other in table[aliases]}
-            near = [part for part in parts if part[0] == row["ext_blk"] or part[1] == row["ext_len"]]
-            left = [part for part in near or parts if part not in taken and part[0] >= geo.main_blkaddr]
+            near = [part for part in free if part[0] == row["ext_blk"] or part[1] == row["ext_len"]]
+            near = near or [part for part in free if part[1] * geo.block_size == int(row["size"])]
+            left = near or free
             repair = SetAliasExtent(ino, *left[0]) if len(left) == 1 else None
             yield Finding(problems.ALIAS, area="main", blkaddr=addr, ino=ino, found=found, repair=repair)
         elif row["ext_fofs"]:

@@ -36,8 +36,9 @@ def whole_devices(table: Columns, parts: Collection[tuple[int, int]]) -> NDArray
     return whole
 
 
-def stands_for_device(row: Any, parts: Collection[tuple[int, int]], block_size: int) -> bool:
-    """Whether an inode with the flag is right about it; `row` is that of the table before any block is claimed for it.
+def stands_for_device(row: Any, parts: Collection[tuple[int, int]], block_size: int, has_nodes: bool) -> bool:
+    """Whether an inode with the flag is right about it; `row` is that of the table before any block is claimed for it,
+    `has_nodes` whether it leads to any.
 
     One whose extent is not that of a device has content of its own, or an extent that is wrong.
     """
@@ -46,6 +47,7 @@ def stands_for_device(row: Any, parts: Collection[tuple[int, int]], block_size: 
         return True
     own = int(row["mode"]) & S_IFMT != stat.S_IFREG
     own |= bool(row["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY)) or int(row["last_written"]) >= 0
+    own |= has_nodes  # direct nodes are read later
     if not length:  # lost, if the size is that of a device
         own |= int(row["size"]) not in {count * block_size for _, count in parts}
     return not own

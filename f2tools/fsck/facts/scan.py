@@ -291,7 +291,7 @@ class Scan(NodeTable):
             return
         at, ofs, addr = inode_addresses(self.geo, batch.blocks, table, self.parts)
         self._take_addresses(rows, batch.rows, np.zeros(rows.size, np.int64), at, ofs, addr, True)
-        self._claim_aliases(table, batch.rows)
+        self._claim_aliases(table, batch.rows, batch.has_nodes)
 
     def _take_sound(
         self,
@@ -311,13 +311,15 @@ class Scan(NodeTable):
             at, ofs, addr = at[~new], ofs[~new], addr[~new]
         self._take_blocks(rows, inode_rows, dirs, at, ofs, ofs, addr)
 
-    def _claim_aliases(self, table: Columns, inode_rows: NDArray[np.integer]) -> None:
+    def _claim_aliases(self, table: Columns, inode_rows: NDArray[Any], has_nodes: NDArray[Any] | None = None) -> None:
         flag = np.uint32(F2FS_DEVICE_ALIAS_FL if self.geo.feature & F2FS_FEATURE_DEVICE_ALIAS else 0)
-        for inode_row in inode_rows[table["flags"] & flag != 0].tolist():
+        for i in np.flatnonzero(table["flags"] & flag).tolist():
+            inode_row = int(inode_rows[i])
             row = self.inodes[inode_row]
-            if inode_row not in self.aliases and not stands_for_device(row, self.parts, self.geo.block_size):
+            if has_nodes is not None and stands_for_device(row, self.parts, self.geo.block_size, bool(has_nodes[i])):
+                self.aliases.add(inode_row)
+            if inode_row not in self.aliases:
                 continue
-            self.aliases.add(inode_row)
             first, end = main_part(row, self.geo)
             for start in range(first, end, 1 << 20):
                 blkaddrs = np.arange(start, min(end, start + (1 << 20)), dtype=np.int64)

@@ -1,7 +1,8 @@
 """Extended attributes that are sound, out of an area in which something is wrong.
 
 Where an entry ends is said by nothing but its own lengths.  So the list is believed up to an entry that does not fit,
-and goes on behind it where entry follows entry to the end of what is written.
+and goes on behind it where entry follows entry to the end of what is written; but not with what only root may set, as
+that may be a value that anybody wrote.
 """
 
 from __future__ import annotations
@@ -9,11 +10,21 @@ from __future__ import annotations
 import struct
 
 from f2tools.errors import F2fsError
-from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC, XATTR_ALIGN, XattrEntry, XattrHeader, xattr_after, xattr_end
+from f2tools.f2fs.layout.xattr import (
+    F2FS_XATTR_MAGIC,
+    XATTR_ALIGN,
+    XATTR_INDEX_SECURITY,
+    XATTR_INDEX_TRUSTED,
+    XattrEntry,
+    XattrHeader,
+    xattr_after,
+    xattr_end,
+)
 from f2tools.f2fs.volume.acl import parse_disk
 
 ACLS = (2, 3)
 INDEXES = (1, 2, 3, 4, 5, 6, 7, 9, 10, 11)
+PRIVILEGED = (XATTR_INDEX_TRUSTED, XATTR_INDEX_SECURITY)
 END = bytes(XATTR_ALIGN)  # a word of zeros ends the list
 ZEROS = 16  # that the last value may end in
 _ENTRY, _ = XattrEntry.unpacker()
@@ -23,34 +34,36 @@ def sound_xattrs(area: bytes) -> bytes:
     """An area of the same size with the attributes that are sound, in order; nothing else."""
     kept = bytearray(struct.pack("<II", F2FS_XATTR_MAGIC, 1).ljust(XattrHeader.size, b"\0"))
     seen = set[tuple[int, bytes]]()
-    for at in _places(area):
+    places = _places(area)
+    for at, following in zip(places, [*places[1:], len(area)], strict=False):
         index, name_len, value_len = _ENTRY.unpack_from(area, at)
-        name_at, end = at + XattrEntry.size, xattr_end(at, name_len, value_len)
-        name = area[name_at : name_at + name_len]
-        if _good(index, name, area[name_at + name_len : end]) and (index, name) not in seen:
+        value_at = at + XattrEntry.size + name_len
+        name, end = area[at + XattrEntry.size : value_at], min(value_at + value_len, following)
+        if end >= value_at and _good(index, name, area[value_at:end]) and (index, name) not in seen:
             seen.add((index, name))
-            kept += area[at:end].ljust(xattr_after(end) - at, b"\0")
+            entry = _ENTRY.pack(index, name_len, end - value_at) + area[at + XattrEntry.size : end]
+            kept += entry.ljust(xattr_after(len(entry)), b"\0")
     if len(kept) == XattrHeader.size:
         kept[:] = b""
     return bytes(kept).ljust(len(area), b"\0")
 
 
 def _places(area: bytes) -> list[int]:
-    """Where entries begin, sound ones and others; all fit."""
+    """Where entries begin, in order, sound ones and others; one that is too long ends where the next one begins."""
     places, stopped = _walk(area, XattrHeader.size)
     wrong = next((number for number, at in enumerate(places) if not _plausible(area, at)), len(places))
     behind = places[wrong + 1 :]
     at = places[wrong] if wrong < len(places) else stopped
     led_on = wrong < len(places) and stopped >= _end_of_list(area) and all(_plausible(area, at) for at in behind)
-    if (led_on and b"\0" not in _name(area, at)) or (
-        wrong == len(places) and area[stopped : stopped + XATTR_ALIGN].strip(b"\0") == b""
-    ):
+    led_on = led_on and b"\0" not in _name(area, at)
+    if led_on or (wrong == len(places) and area[stopped : stopped + XATTR_ALIGN].strip(b"\0") == b""):
         return places  # an entry is wrong in itself, or none is
-    others = [_walk(area, _begins_again(area, at))[0]]
-    if wrong:  # or within the one before, which may be too long
-        others.append(_walk(area, _begins_again(area, places[wrong - 1]))[0])
-    other = max(others, key=len)
-    return [*places[:wrong], *other] if len(other) > sum(_plausible(area, at) for at in behind) else places
+    for start in (at, *places[wrong - 1 : wrong]):  # or else within the one before, which may be too long
+        other, _ = _walk(area, _begins_again(area, start))
+        if len(other) > sum(_plausible(area, at) for at in behind):
+            # anybody may have written what looks like an entry into a value of his own
+            return [*places[:wrong], *(at for at in other if area[at] not in PRIVILEGED)]
+    return places
 
 
 def _walk(area: bytes, at: int) -> tuple[list[int], int]:

@@ -35,7 +35,7 @@ from f2tools.fsck.facts.leaks import OldName, filled_places, old_names
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.plans import DropOrphan, MoveEntry, Reconnect, RenameTwin, SetField, SetLinks
-from f2tools.fsck.problems import CP_LAYOUT, SB_DIFFERS
+from f2tools.fsck.problems import CP_LAYOUT, FSYNC_REFUSED, SB_DIFFERS
 from f2tools.fsck.repair.names import NameRepairs
 from f2tools.fsck.repair.phases import Phase, repair, serves
 from f2tools.fsck.repair.quota import quota_file
@@ -77,8 +77,11 @@ class Outcome:
         if self.complete:
             return True
         bad = (Severity.FATAL, Severity.ERROR)
-        before, after = (sum(r.severities[severity] for severity in bad) for r in (self.before, self.after))
-        return after < before and set(self.left) <= set(self.before.counts)
+        before, after = (
+            sum(r.severities[severity] for severity in bad) - r.counts[FSYNC_REFUSED.code]
+            for r in (self.before, self.after)
+        )  # which is found where all else is sound
+        return after < before and set(self.left) <= {*self.before.counts, FSYNC_REFUSED.code}
 
 
 def resizable(device: Device) -> bool:
@@ -376,6 +379,7 @@ class Repairer:
         try:
             bad = find_refused(self.overlay)
             volume = WritableVolume(StaysOpen(trial), until=bad.stops)
+            volume.checkpoint(unmount=True)  # the chain ends, also where nothing of it came back
             volume.close()
         except (F2fsError, OSError) as error:
             self._not_recovered(f": {error}")
