@@ -194,13 +194,14 @@ def test_compression_switched_since_the_checkpoint_is_brought_back(before: int, 
     volume.set_flags(ino, before)
     volume.sync()
     volume.set_flags(ino, after)
-    volume.write(ino, 0, NEW)
+    content = NEW * 300  # more than an inode maps by itself
+    volume.write(ino, 0, content)
     volume.fsync(ino)
     volume.abandon()
     assert "sound" in f2("fsck", image).text
     writable(image).close()
     with reading(image) as now:
-        assert now.path(b"/a").read() == NEW
+        assert now.path(b"/a").read() == content
         assert now.path(b"/a").inode.compressed == bool(after)
     judges.fsck_clean(image)
 

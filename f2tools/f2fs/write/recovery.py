@@ -48,6 +48,7 @@ from f2tools.f2fs.write.namei import Namei
 from f2tools.f2fs.write.node import LiveInode
 
 LOST_FOUND = b"lost+found"
+COMPRESSION = ("i_compress_algorithm", "i_log_cluster_size", "i_compress_flag")
 _HEAD = InodeLayout.offset_of("i_ext")
 
 
@@ -158,13 +159,11 @@ class _Applier:
         source = Inode(self._geo, block, node.ino, node.blkaddr) if node.is_inode else None
         if not inode.is_file or (source is not None and not source.is_file):
             raise _Wrong("only regular files are fsync'ed without a checkpoint")
+        if inode.i_blocks <= 1 + bool(inode.i_xattr_nid):
+            self._switch_compression(file, index, inode)
         if source is not None:
-            empty = inode.i_blocks <= 1 + bool(inode.i_xattr_nid)  # only then is compression switched on or off
-            if source.extra_isize != inode.extra_isize or (source.compressed != inode.compressed and not empty):
+            if source.extra_isize != inode.extra_isize or source.compressed != inode.compressed:
                 raise _Wrong("the inode has another layout than in the checkpoint")
-            if source.compressed and not inode.compressed:
-                names = ("i_compress_algorithm", "i_log_cluster_size", "i_compress_flag")
-                inode.set(**{name: source.extra[name] for name in names})
             if source.i_size > (self._vol.mapper.max_blocks(inode) + inode.addrs_per_inode) * self._geo.block_size:
                 raise _Wrong(f"a size of {source.i_size} bytes is more than an inode can map")
             self._fields(inode, source)
@@ -184,6 +183,17 @@ class _Applier:
         if not is_dnode(node.offset, n) or not 0 <= number < direct_nodes(n):
             raise _Wrong(f"a direct node has no offset {node.offset}")
         self._addresses(inode, number, block[: 4 * inode.addrs_per_block].view("<u4"))
+
+    def _switch_compression(self, file: Fsynced, index: int, inode: LiveInode) -> None:
+        """An empty file may be compressed, or not, from here on: the next inode block of the log says so."""
+        chain = self._found.chain
+        coming = next((chain[at] for at in file.nodes if at >= index and chain[at].is_inode), None)
+        if coming is None:
+            return
+        source = Inode(self._geo, self._block(coming), coming.ino, coming.blkaddr)
+        if source.is_file and source.compressed != inode.compressed and source.extra_isize == inode.extra_isize:
+            names = [name for name in COMPRESSION if name in source.extra and name in inode.extra]
+            inode.set(i_flags=source.i_flags, **{name: source.extra[name] for name in names})
 
     def _fields(self, inode: LiveInode, source: Inode) -> None:
         """See recover_inode() in fs/f2fs/recovery.c."""
