@@ -8,11 +8,12 @@ from pathlib import Path
 
 from f2tools.dfs.volume import open_volume
 from tests.dump.craft import f2
+from tests.walking import below
 
 
 def tree_of(directory: Path) -> dict[str, object]:
     found: dict[str, object] = {}
-    for path in sorted(directory.rglob("*")):
+    for path in sorted(below(directory)):
         status = path.lstat()
         name = str(path.relative_to(directory))
         content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
