@@ -17,7 +17,7 @@ from f2tools.f2fs.volume.volume import open_volume
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import open_image
 from f2tools.fsck.findings import Severity
-from f2tools.fsck.problems import CATALOGUE
+from f2tools.fsck.problems import CATALOGUE, FSYNC_REFUSED
 from f2tools.options import human_size, said_of_waiting
 from f2tools.text import command_line
 
@@ -56,16 +56,17 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
     except NotF2fs as error:
         return _not_a_volume(image, devices, str(error))
     with volume:
+        opened = open_image(image, devices)
+        try:
+            report = check(opened)
+        finally:
+            opened.close()
         found = Diagnosis(without_credentials(image), True, _what(volume))
-        waiting = fsynced_files(volume)
-        found.note = said_of_waiting(volume, image)
+        refused = report.counts[FSYNC_REFUSED.code]  # then a mount brings nothing back
+        waiting = 0 if refused else fsynced_files(volume)
+        found.note = "" if refused else said_of_waiting(volume, image)
         found.risks += [_sentence(text) for text in volume.warnings]
         found.risks += _risks(volume, waiting)
-    opened = open_image(image, devices)
-    try:
-        report = check(opened)
-    finally:
-        opened.close()
     found.healthy = report.sound
     found.health = _health(report)
     found.steps = _steps(found, devices, waiting, next(filter(None, map(only_read, (image, *devices))), None))

@@ -248,7 +248,7 @@ def _checked(
     """(report of a check, geometry, what was made over the volume); empty where it can't be opened and is rescued."""
     from f2tools.fsck.check import CheckReport, check
     from f2tools.fsck.facts.image import open_image
-    from f2tools.fsck.problems import FSYNC_DATA
+    from f2tools.fsck.problems import FSYNC_DATA, FSYNC_REFUSED
 
     try:
         image = open_image(path, devices)
@@ -264,7 +264,7 @@ def _checked(
         with progress("checking", total) as bar:
             report = check(image, memory_bytes=memory, content=data, wanted=wanted, progress=bar.advance)
         report.tree = None  # it holds the image
-        if report.counts[FSYNC_DATA.code]:
+        if report.counts[FSYNC_DATA.code] and not report.counts[FSYNC_REFUSED.code]:
             from f2tools.f2fs.volume.volume import Volume
 
             with suppress(F2fsError):

@@ -135,6 +135,7 @@ def test_a_node_that_cannot_be_right_is_found_and_costs_no_other_file(tmp_path: 
     assert "run f2tools fsck" in applied.err
     told = f2("fsck", image)
     assert told.code == 4
+    assert "for good" not in told.err + f2("doctor", image).text
     assert f"R003 error   main, blkaddr {bad.blkaddr:#x}" in told.text
     assert f2("fsck", "-p", image).code == 4
     assert image.read_bytes() == damaged
