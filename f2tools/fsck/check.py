@@ -51,6 +51,11 @@ class CheckReport:
         """Whether nothing of severity WARNING or above was found."""
         return not any(count for severity, count in self.severities.items() if severity >= Severity.WARNING)
 
+    @property
+    def errors(self) -> int:
+        """How many findings of severity ERROR or above."""
+        return self.severities[Severity.ERROR] + self.severities[Severity.FATAL]
+
     def add(self, finding: Finding) -> None:
         """Count a finding, and keep it while there are not too many of its code."""
         self.counts[finding.code] += 1

@@ -373,7 +373,7 @@ class _Applier:
         ino = vol.nat.get(nid)[1]
         if not ino:
             raise _Wrong(f"block {blkaddr:#x}, which is in use, belongs to nobody")
-        if ino != mine and self._at_checkpoint(blkaddr):
+        if ino != mine and vol.sit.valid(np.array([blkaddr]))[0]:
             raise _Wrong(f"block {blkaddr:#x} is that of another file, inode {ino}")
         inode = vol.live(ino)
         addrs = inode.addrs if nid == ino else vol.nodes.block(nid, ino)[: 4 * inode.addrs_per_block].view("<u4")
@@ -386,7 +386,3 @@ class _Applier:
         inode.forget_extent()
         vol.nodes.mark_dirty(nid, ino)
         vol.nodes.touch(inode)
-
-    def _at_checkpoint(self, blkaddr: int) -> bool:
-        segno, at = divmod(blkaddr - self._geo.main_blkaddr, self._geo.blocks_per_seg)
-        return bool(np.unpackbits(self._vol.sit.valid_map(np.array([segno])), axis=1)[0, at])

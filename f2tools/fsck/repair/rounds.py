@@ -76,11 +76,8 @@ class Outcome:
         """Whether the result is sound, or at least has less damage and none of a new kind."""
         if self.complete:
             return True
-        bad = (Severity.FATAL, Severity.ERROR)
-        before, after = (
-            sum(r.severities[severity] for severity in bad) - r.counts[FSYNC_REFUSED.code]
-            for r in (self.before, self.after)
-        )  # which is found where all else is sound
+        # a refused node is found where all else is sound
+        before, after = (report.errors - report.counts[FSYNC_REFUSED.code] for report in (self.before, self.after))
         return after < before and set(self.left) <= {*self.before.counts, FSYNC_REFUSED.code}
 
 
@@ -255,11 +252,10 @@ class Repairer:
             after = check(Image(StaysOpen(trial)), memory_bytes=self._memory)
         except (F2fsError, OSError):
             return
-        bad = (Severity.FATAL, Severity.ERROR)
-        were, are = (sum(report.severities[severity] for severity in bad) for report in (before, after))
-        if after.tree is not None and are < were:
+        if after.tree is not None and after.errors < before.errors:
             trial.apply(self.overlay)
-            text = f"copy {other.index} of the superblock is believed: {are} errors with it, {were} with the other"
+            counts = f"{after.errors} errors with it, {before.errors} with the other"
+            text = f"copy {other.index} of the superblock is believed: {counts}"
             self.done.append(f"{SB_DIFFERS.code} {text}")
 
     def _check(self) -> tuple[Image, CheckReport]:
@@ -363,9 +359,7 @@ class Repairer:
             self._refused = isinstance(error, (Corrupt, ValueError, IndexError))
             self._not_recovered(f": {error}")
             return False
-        if after.severities[Severity.FATAL] + after.severities[Severity.ERROR] > (
-            report.severities[Severity.FATAL] + report.severities[Severity.ERROR]
-        ):
+        if after.errors > report.errors:
             self._refused = True
             self._not_recovered(" on this volume")
             return False
