@@ -7,7 +7,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_ENCRYPT, F2FS_FEATURE_QUOTA_INO, F2FS_FEATURE_VERITY
-from f2tools.fsck.checks import checkpoint, device, dir, folding, inode, nat, recovery, sit, summary, tree, xattr
+from f2tools.fsck.checks import (
+    checkpoint,
+    clusters,
+    device,
+    dir,
+    folding,
+    inode,
+    nat,
+    recovery,
+    sit,
+    summary,
+    tree,
+    xattr,
+)
 from f2tools.fsck.checks import super as superblock
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.scan import Scan
@@ -26,6 +39,7 @@ _WINDOW_CHECKS = (*sit.WINDOW_CHECKS, *summary.WINDOW_CHECKS, *device.WINDOW_CHE
 _SCAN_CHECKS = (
     *nat.CHECKS,
     *tree.CHECKS,
+    *clusters.CHECKS,
     *sit.CHECKS,
     *xattr.SCAN_CHECKS,
     *checkpoint.SCAN_CHECKS,

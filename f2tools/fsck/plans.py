@@ -308,6 +308,13 @@ class ClearClusters(SetField):
     """Clear the addresses of impossible clusters."""
 
 
+class SetMarks(RepairPlan):
+    """Let compressed clusters begin at places of nodes: (nid, ofs_in_node)."""
+
+    name: ClassVar[str] = "cluster-marks"
+    places: tuple[tuple[int, int], ...]
+
+
 class SetParentName(SetField):
     """Let a file remember its name and directory."""
 

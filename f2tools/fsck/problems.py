@@ -73,6 +73,7 @@ from f2tools.fsck.plans import (
     SetHash,
     SetKind,
     SetLinks,
+    SetMarks,
     SetNatAddress,
     SetNatIno,
     SetParentName,
@@ -756,7 +757,7 @@ BLOCK_TWICE = _problem(
 CLUSTER_PLACE = _problem(
     "B003", "cluster-place", ERROR, "the mark of a compressed cluster stands where it can't",
     "COMPRESS_ADDR is the first address of a cluster of a compressed file, and nowhere else.",
-    "the address is cleared",
+    "the block whose summary names this place comes back; else the address is cleared",
     plans=(ClearClusters,),
 )  # fmt: skip
 FILE_CUT_OFF = _problem(
@@ -909,7 +910,7 @@ XATTR_DUPLICATE = _problem(
 CLUSTER = _problem(
     "Z001", "cluster-layout", ERROR, "a compressed cluster has no blocks, or as many as without compression",
     "A compressed cluster saves at least one block and needs at least one.",
-    "the cluster is cleared",
+    "blocks whose summaries name a place in it come back; else the cluster is cleared",
     plans=(ClearClusters,),
 )  # fmt: skip
 CLUSTER_CONTENT = _problem(
@@ -918,6 +919,12 @@ CLUSTER_CONTENT = _problem(
     "with --data, where the length in its header or the algorithm of its file is to blame; what is gone of the content "
     "itself is nowhere else, and the other clusters can be read",
     plans=(RepairCluster,),
+)  # fmt: skip
+CLUSTER_MARK = _problem(
+    "Z003", "cluster-mark", ERROR, "the mark of a compressed cluster is lost",
+    "The kernel would read its blocks as they are, compressed, as content of the file.",
+    "the mark is put back: what lies behind it can be decompressed",
+    plans=(SetMarks,),
 )  # fmt: skip
 VERITY = _problem(
     "V001", "verity-descriptor", ERROR, "a sealed file has no sound verity descriptor",

@@ -26,6 +26,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.hashes import dentry_hash
 from f2tools.f2fs.layout.verity import VerityDescriptor
+from f2tools.f2fs.volume.compress import compress_cluster
 from f2tools.f2fs.write import inode as inodes
 from f2tools.fsck.check import CheckReport
 from f2tools.fsck.facts.dentries import folded_hash
@@ -178,6 +179,35 @@ def test_one_mark_in_the_midst_of_a_cluster_does_not_make_clusters_smaller(tmp_p
     report = _repaired(path)
     assert "I028" not in _codes(report), said(report)
     assert _content(path) == good
+
+
+def test_content_that_looks_like_a_compressed_cluster_stays_content(tmp_path: Path) -> None:
+    """The image of a volume with compressed files, say; the count of what was saved is wrong by as much."""
+    inner = compress_cluster(_noise(3 * BLOCK - 200) + bytes(BLOCK + 200), 1)
+    assert inner is not None
+    assert len(inner) == 3 * BLOCK
+    path = _file(tmp_path, {0: _noise(BLOCK) + inner}, log=2)
+    good = _content(path)
+    p = Made(path)
+    assert COMPRESS_ADDR not in p.words("/file")
+    p.inode("/file", i_compr_blocks=1)
+    p.close()
+    report = _repaired(path)
+    assert _codes(report) == {"I029"}, said(report)
+    assert _content(path) == good
+
+
+@pytest.mark.parametrize("wrong", [0, NEW_ADDR])
+def test_a_cluster_of_which_the_content_is_gone_gets_no_mark_back(wrong: int, tmp_path: Path) -> None:
+    path = _file(tmp_path, {0: _barely_packed(2)}, log=4)
+    p = Made(path)
+    head = p.words("/file")[:2]
+    assert head[0] == COMPRESS_ADDR
+    p.write(head[1] * BLOCK + 24, bytes(40))
+    p.address("/file", 0, wrong)
+    p.close()
+    report = _repaired(path)
+    assert "Z003" not in _codes(report), said(report)
 
 
 def _keeps_content_whatever_its_size(path: Path, wrong: int) -> None:

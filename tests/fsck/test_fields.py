@@ -64,6 +64,10 @@ def test_one_wrong_field_costs_nothing_that_another_place_knows(name: str) -> No
      ("packed-ssa", "inode i_inline of /few/3 = 09"),
      ("compress-lz4", "inode i_inline of /compressed = 27"),
      ("compress-lz4", "inode i_addr of /single = 00001ac7"),
+     *[("compress-lz4", f"inode i_addr of /single = {wrong}") for wrong in ("ffffffff", "00001007", "fffffffe")],
+     *[("compress-released", f"inode i_addr of /compressed/text = {wrong}")
+       for wrong in ("00000000", "ffffffff", "00001007", "00001000", "fffffffe")],
+     *[("blocks16k-compress", f"inode i_addr of {path} = fffffffe") for path in ("/big/direct", "/few/3")],
      ("zoned", "inode i_addr of /links/hard0 = fffffffe"), ("history-a", "direct addr of /tmp/m158 = 00001000"),
      ("compress-user", "inode i_addr of /compressed/tiny = 00001009"),
      ("compress-released", "inode i_log_cluster_size of /compressed/text"),

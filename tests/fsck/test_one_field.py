@@ -858,6 +858,22 @@ def below_a_lost_directory(p: Patient) -> dict[str, Any]:
     return {"ino": child}
 
 
+@one("Z003", "compress-released")
+def mark_of_a_released_cluster(p: Patient) -> dict[str, Any]:
+    path = "/compressed/text"
+    head = int(np.flatnonzero(p.vol.path(path).inode.addrs == 0xFFFFFFFE)[0])
+    p.address(path, head, 0)
+    return {"ino": p.ino(path)}
+
+
+@one("Z003", "compress-lz4", also={"I029", "B002"})
+def mark_of_a_cluster_that_is_a_block(p: Patient) -> dict[str, Any]:
+    path = next(_compressed(p))
+    head = int(np.flatnonzero(p.vol.path(path).inode.addrs == 0xFFFFFFFE)[0])
+    p.address(path, head, p.at("/"))
+    return {"ino": p.ino(path)}
+
+
 @one("Z002", "compress-lz4")
 def cluster_of_a_wrong_length(p: Patient) -> dict[str, Any]:
     inode = p.vol.path(next(_compressed(p))).inode

@@ -359,7 +359,7 @@ def test_a_lost_file_has_a_place_in_a_root_that_nobody_may_change(tmp_path: Path
 
 
 @pytest.mark.peer
-@pytest.mark.parametrize("value", [0, 0x77777777])
+@pytest.mark.parametrize("value", [0, 0x77777777, 0xFFFFFFFF, 0x1007])
 @pytest.mark.parametrize("name", ["compress-lz4", "compress-zstd"])
 def test_the_mark_of_a_compressed_cluster_comes_back(name: str, value: int, tmp_path: Path) -> None:
     p = Patient(name, tmp_path)

@@ -39,7 +39,6 @@ from f2tools.fsck.facts.nodes import FOREIGN, INODE, KIND, MISSING, RANGE, TWICE
 from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding, Problem
 from f2tools.fsck.plans import (
-    ClearClusters,
     ClearExtent,
     CopyBlock,
     FillDirectory,
@@ -50,7 +49,6 @@ from f2tools.fsck.plans import (
     SetBlocks,
     SetField,
     SetFieldEarly,
-    SetFieldLast,
 )
 
 _EDGE_PROBLEMS = {
@@ -206,18 +204,18 @@ def _summary_owners(scan: Scan, blkaddrs: NDArray[np.int64]) -> tuple[NDArray[np
 def check_blocks(scan: Scan) -> Iterator[Finding]:
     """i_blocks is the inode, its nodes and its data blocks.  Pointers that lead nowhere stand for a block too."""
     table = scan.inodes
-    broken = _broken_trees(scan)
+    broken = broken_trees(scan)
     broken[lost_inline(scan)] = True
     true = 1 + table["nodes"] + table["data"]
     odd = np.isin(table["mode"] & S_IFMT, (0,))
     for i in np.flatnonzero((table["blocks"] != true.astype(np.uint64)) & ~broken & ~odd).tolist():
-        yield from _inode(
+        yield from of_inode(
             scan, i, problems.INODE_BLOCKS, int(table["blocks"][i]), int(true[i]), "i_blocks", plan=SetBlocks
         )
 
 
-def _broken_trees(scan: Scan) -> NDArray[np.bool_]:
-    """Inodes with a part of their tree out of reach, so that nothing can be said about their sums."""
+def broken_trees(scan: Scan) -> NDArray[np.bool_]:
+    """Rows of inodes with a part of their tree out of reach, so that nothing can be said about their sums."""
     broken = np.zeros(scan.inodes.size, np.bool_)
     for edges in scan.bad_edges:
         rows = scan.inode_of[edges[:, 0]]
@@ -225,10 +223,11 @@ def _broken_trees(scan: Scan) -> NDArray[np.bool_]:
     return broken
 
 
-def _inode(
+def of_inode(
     scan: Scan, i: int, problem: Problem, found: Any, expected: Any = None, field: str = "", note: str = "",
     plan: type[SetField] = SetField,
 ) -> Iterator[Finding]:  # fmt: skip
+    """A finding about row `i` of the table of inodes; with a field of it, what it is to be, by this plan."""
     node = scan.inodes["node"][i]
     ino = int(scan.nid[node])
     repair = plan(ino, field, expected) if field else None
@@ -257,18 +256,18 @@ def check_sizes(scan: Scan) -> Iterator[Finding]:
     for i in some.tolist():
         if i in wrong:
             value = (int(table["last_written"][i]) + 1) * geo.block_size
-            yield from _inode(scan, i, problems.SIZE_BEFORE_BLOCKS, int(table["size"][i]), value, "i_size")
+            yield from of_inode(scan, i, problems.SIZE_BEFORE_BLOCKS, int(table["size"][i]), value, "i_size")
         else:
-            yield from _inode(scan, i, problems.BLOCKS_BEHIND_END, int(table["size"][i]))
+            yield from of_inode(scan, i, problems.BLOCKS_BEHIND_END, int(table["size"][i]))
     per = geo.addrs_per_block - geo.addrs_per_block % cluster
     most = table["count"] + per * direct_nodes(geo.addrs_per_block)
     large = (files | (kinds == stat.S_IFDIR)) & ~alias & (blocks > most)
     for i in np.flatnonzero(large).tolist():
         value = (int(table["last"][i]) + 1) * geo.block_size
-        yield from _inode(scan, i, problems.SIZE_TOO_LARGE, int(table["size"][i]), value, "i_size")
+        yield from of_inode(scan, i, problems.SIZE_TOO_LARGE, int(table["size"][i]), value, "i_size")
     volume = geo.segment_count_main * geo.blocks_per_seg
     for i in np.flatnonzero(files & ~large & ~alias & (blocks > volume)).tolist():
-        yield from _inode(scan, i, problems.SIZE_HUGE, int(table["size"][i]))
+        yield from of_inode(scan, i, problems.SIZE_HUGE, int(table["size"][i]))
 
 
 def check_dir_sizes(scan: Scan) -> Iterator[Finding]:
@@ -281,18 +280,18 @@ def check_dir_sizes(scan: Scan) -> Iterator[Finding]:
     short = dirs & ~inline & (size < need)
     short |= dirs & ~inline & ((size % geo.block_size != 0) | (size == 0)) & (table["last"] >= 0)
     for i in np.flatnonzero(short).tolist():
-        yield from _inode(scan, i, problems.DIR_SIZE, int(table["size"][i]), int(need[i]), "i_size")
+        yield from of_inode(scan, i, problems.DIR_SIZE, int(table["size"][i]), int(need[i]), "i_size")
     rows = np.flatnonzero(dirs & ~inline & ~short & (table["last"] >= 0) & (size > need))
     depths, levels = np.minimum(table["depth"][rows], MAX_DIR_HASH_DEPTH), table["dir_level"][rows]
     for i, depth, level in zip(rows.tolist(), depths.tolist(), levels.tolist(), strict=True):
         if size[i] > _dir_blocks(depth, level) * geo.block_size:
-            yield from _inode(scan, i, problems.DIR_SIZE, int(table["size"][i]), int(need[i]), "i_size")
+            yield from of_inode(scan, i, problems.DIR_SIZE, int(table["size"][i]), int(need[i]), "i_size")
     room = 4 * (table["count"].astype(np.int64) - DEF_INLINE_RESERVED_SIZE)
     for i in np.flatnonzero(dirs & inline & ((size == 0) | (size > room))).tolist():
-        yield from _inode(scan, i, problems.DIR_SIZE, int(table["size"][i]), int(room[i]), "i_size")
+        yield from of_inode(scan, i, problems.DIR_SIZE, int(table["size"][i]), int(room[i]), "i_size")
     for i in np.flatnonzero(dirs & ~inline & (table["last"] < 0) & (table["bad"] == 0)).tolist():
         yield from (
-            replace(found, repair=FillDirectory()) for found in _inode(scan, i, problems.DIR_EMPTY_BLOCKS, None)
+            replace(found, repair=FillDirectory()) for found in of_inode(scan, i, problems.DIR_EMPTY_BLOCKS, None)
         )
 
 
@@ -308,14 +307,14 @@ def check_extents(scan: Scan) -> Iterator[Finding]:
     kinds = table["mode"] & S_IFMT
     has = (table["ext_len"] > 0) & np.isin(kinds, (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK))
     bad = has & (table["ext_hits"] != table["ext_len"])
-    bad &= ~(_broken_trees(scan) & (table["ext_hits"] < table["ext_len"]))
+    bad &= ~(broken_trees(scan) & (table["ext_hits"] < table["ext_len"]))
     bad[lost_inline(scan)] = False
     for i in np.flatnonzero(bad).tolist():
         row = table[i]
         if row["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL):
             continue
         said = f"file block {row['ext_fofs']}, block {row['ext_blk']:#x}, length {row['ext_len']}"
-        yield from _inode(scan, i, problems.INODE_EXTENT, said, None, "i_ext", plan=ClearExtent)
+        yield from of_inode(scan, i, problems.INODE_EXTENT, said, None, "i_ext", plan=ClearExtent)
 
 
 def check_aliases(scan: Scan) -> Iterator[Finding]:
@@ -333,7 +332,7 @@ def check_aliases(scan: Scan) -> Iterator[Finding]:
         row = table[i]
         if not row["ext_fofs"] and int(row["size"]) == int(row["ext_len"]) * geo.block_size:
             flags, note = int(row["flags"]), "its extent is that of a device, and it has no blocks of its own"
-            yield from _inode(
+            yield from of_inode(
                 scan, i, problems.ALIAS, f"flags {flags:#x}", flags | F2FS_DEVICE_ALIAS_FL, "i_flags", note,
                 SetFieldEarly,
             )  # fmt: skip
@@ -345,7 +344,7 @@ def check_aliases(scan: Scan) -> Iterator[Finding]:
         found = f"block {row['ext_blk']:#x}, length {row['ext_len']}"
         if i not in scan.aliases:
             flags, note = int(row["flags"]), "it has content of its own"
-            yield from _inode(
+            yield from of_inode(
                 scan, i, problems.ALIAS, f"flags {flags:#x}", flags & ~F2FS_DEVICE_ALIAS_FL, "i_flags", note
             )
         elif not whole[i]:
@@ -360,23 +359,7 @@ def check_aliases(scan: Scan) -> Iterator[Finding]:
             yield Finding(problems.ALIAS, area="main", blkaddr=addr, ino=ino, found=found, repair=repair)
         elif int(row["size"]) != int(row["ext_len"]) * geo.block_size:
             size, wanted = int(row["size"]), int(row["ext_len"]) * geo.block_size
-            yield from _inode(scan, i, problems.ALIAS, size, wanted, "i_size", "i_size")
-
-
-def check_clusters(scan: Scan) -> Iterator[Finding]:
-    """The mark of a cluster is its first address, blocks follow it, and i_compr_blocks is what was saved."""
-    table = scan.inodes
-    for i in np.flatnonzero(table["bad_clusters"]).tolist():
-        count = int(table["bad_clusters"][i])
-        yield from _inode(scan, i, problems.CLUSTER_PLACE, f"{count} addresses", None, "clusters", plan=ClearClusters)
-    for i in np.flatnonzero(table["empty_clusters"]).tolist():
-        yield from _inode(
-            scan, i, problems.CLUSTER, f"{table['empty_clusters'][i]} clusters", None, "clusters", plan=ClearClusters
-        )
-    wrong = table["compressed"] & (table["compr_blocks"] != table["saved"].astype(np.uint64)) & ~_broken_trees(scan)
-    for i in np.flatnonzero(wrong).tolist():
-        found, expected = int(table["compr_blocks"][i]), int(table["saved"][i])
-        yield from _inode(scan, i, problems.COMPRESS_BLOCKS, found, expected, "i_compr_blocks", plan=SetFieldLast)
+            yield from of_inode(scan, i, problems.ALIAS, size, wanted, "i_size", "i_size")
 
 
 def check_unreferenced(scan: Scan) -> Iterator[Finding]:
@@ -392,5 +375,5 @@ def check_unreferenced(scan: Scan) -> Iterator[Finding]:
 
 CHECKS = (
     check_edges, check_pointers, check_clashes, check_blocks, check_sizes, check_dir_sizes, check_extents,
-    check_aliases, check_clusters, check_unreferenced,
+    check_aliases, check_unreferenced,
 )  # fmt: skip

@@ -30,6 +30,8 @@ from f2tools.f2fs.layout.file_type import S_IFMT
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.f2fs.layout.node_tree import branches
 from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.fsck.facts.arrays import distinct
+from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.image import Image
 
 LOGS = range(MIN_COMPRESS_LOG_SIZE, MAX_COMPRESS_LOG_SIZE + 1)
@@ -187,4 +189,39 @@ def _addresses(image: Image, ino: int, own: NDArray[np.uint32], nids: list[int])
             waiting += [(below, level - 1) for below in words[words != 0][::-1].tolist()]
 
 
-__all__ = ["cluster_logs"]
+def count_clusters(
+    table: Columns,
+    inode_rows: NDArray[np.integer],
+    at: NDArray[np.int64],
+    ofs: NDArray[np.int64],
+    addr: NDArray[np.int64],
+    inside: NDArray[np.bool_],
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], int]:
+    """Count in the table of inodes what compression saved, and clusters with something wrong about their marks.
+
+    The addresses `addr` stand at places `ofs` of nodes, which `at` numbers, and whose inodes are `inode_rows`; none is
+    0, and `inside` tells those of the main area.  Returns how many marks of each node do not count as a block, which of
+    the addresses are of compressed clusters (these have their whole size, however few blocks hold them), and how many
+    marks stand for a block that is reserved.
+    """
+    new, head = addr == NEW_ADDR, addr == COMPRESS_ADDR
+    owner = inode_rows[at]
+    compressed = table["compressed"][owner]
+    number, place = np.divmod(ofs, table["cluster"][owner].astype(np.int64))
+    proper = head & (place == 0) & compressed
+    released = table["inline"][owner] & F2FS_COMPRESS_RELEASED != 0
+    misplaced = head & ~proper
+    np.add.at(table["bad_clusters"], owner[misplaced], 1)
+    key = at * (1 << 16) + number
+    within = np.isin(key, key[proper])
+    saved = (proper | (new & within)) & ~released
+    np.add.at(table["saved"], owner[saved], 1)
+    filled = distinct(key[within & inside])
+    np.add.at(table["empty_clusters"], owner[proper][~np.isin(key[proper], filled)], 1)
+    second = compressed & inside & (place == 1)
+    np.add.at(table["headless"], owner[second][~np.isin(key[second], key[place == 0])], 1)
+    free = np.bincount(at[misplaced | (proper & released)], minlength=inode_rows.size)
+    return free, within & np.isin(key, filled), int(np.count_nonzero(proper & ~released))
+
+
+__all__ = ["cluster_logs", "count_clusters"]

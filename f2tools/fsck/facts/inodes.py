@@ -84,6 +84,7 @@ ROW = np.dtype(
         # counted
         ("data", "i8"), ("nodes", "i4"), ("last", "i8"), ("last_written", "i8"), ("ext_hits", "i8"), ("saved", "i8"),
         ("bad", "i4"), ("bad_clusters", "i4"), ("empty_clusters", "i4"),
+        ("headless", "i4"),
     ]
 )  # fmt: skip
 PLACES = ("extra", "inline_xattr", "inline_at", "inline_size")

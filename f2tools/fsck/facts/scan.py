@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
-    F2FS_COMPRESS_RELEASED,
     F2FS_DEVICE_ALIAS_FL,
     F2FS_FEATURE_DEVICE_ALIAS,
     F2FS_INLINE_DENTRY,
@@ -33,6 +32,7 @@ from f2tools.f2fs.layout.node_tree import are_dnodes, branches
 from f2tools.fsck.facts.addresses import direct_addresses, inode_addresses
 from f2tools.fsck.facts.aliases import device_parts, main_part, stands_for_device
 from f2tools.fsck.facts.arrays import distinct
+from f2tools.fsck.facts.clusters import count_clusters
 from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.dentries import Dentries
 from f2tools.fsck.facts.image import Image
@@ -346,9 +346,10 @@ class Scan(NodeTable):
         inside = self.geo.in_main(addr)
         counted = np.bincount(at, minlength=size)
         ends, there = fofs, ~head  # a mark is no block
-        if head.any():
-            free, packed = self._take_clusters(inode_rows, at, ofs, addr, new, head, inside)
+        if head.any() or table["compressed"][inode_rows].any():
+            free, packed, unwritten = count_clusters(table, inode_rows, at, ofs, addr, inside)
             counted -= free
+            self.reserved += unwritten
             cluster = table["cluster"][inode_rows[at]]
             ends = np.where(packed, fofs + cluster - 1 - ofs % cluster, fofs)
         special = int(np.count_nonzero(new))
@@ -399,32 +400,6 @@ class Scan(NodeTable):
         clash = self.owners.claim(self.nid[rows[at]], ofs, addr)
         if clash is not None:
             self.clashes.append(clash)
-
-    def _take_clusters(
-        self, inode_rows: Any, at: Any, ofs: Any, addr: Any, new: Any, head: Any, inside: Any
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Count what compression saved; returns how many heads of each node do not count as a block, and which of the
-        addresses are of compressed clusters: these have their whole size, however few blocks hold them.
-        """
-        table = self.inodes
-        owner = inode_rows[at]
-        cluster = table["cluster"][owner].astype(np.int64)
-        proper = head & (ofs % cluster == 0) & table["compressed"][owner]
-        released = table["inline"][owner] & F2FS_COMPRESS_RELEASED != 0
-        misplaced = head & ~proper
-        np.add.at(table["bad_clusters"], owner[misplaced], 1)
-        key = at * (1 << 16) + ofs // cluster
-        heads = np.sort(key[proper])
-        where = np.minimum(np.searchsorted(heads, key), max(heads.size - 1, 0))
-        within = heads[where] == key if heads.size else np.zeros(key.size, np.bool_)
-        saved = (proper | (new & within)) & ~released
-        np.add.at(table["saved"], owner[saved], 1)
-        filled = distinct(key[within & inside])
-        empty = ~np.isin(key[proper], filled)
-        np.add.at(table["empty_clusters"], owner[proper][empty], 1)
-        self.reserved += int(np.count_nonzero(proper & ~released))
-        free = misplaced | (proper & released)
-        return np.bincount(at[free], minlength=inode_rows.size), within & np.isin(key, filled)
 
     # -- nodes below inodes -------------------------------------------------------------------------------------
 

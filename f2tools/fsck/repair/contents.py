@@ -17,6 +17,7 @@ from f2tools.f2fs.volume.compress import ALGORITHMS, decompress_cluster
 from f2tools.f2fs.volume.data import Cluster
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.verity import merkle_tree, read_verity
+from f2tools.fsck.checks.clusters import likely_heads
 from f2tools.fsck.checks.contents import Readers
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import RebuildMerkleTree, RepairCluster, RewriteBlock, SetAliasExtent
@@ -51,30 +52,20 @@ def cluster(work: Work, finding: Finding, plan: RepairCluster) -> bool:
     return False
 
 
-def lost_head(work: Work, row: int, ofs: int, words: NDArray[np.uint32]) -> bool:
-    """Whether a place of a compressed file has lost the mark that a compressed cluster begins there.
-
-    `row`: of its inode; `words`: the addresses of the node from `ofs` on.  No summary remembers the mark, but the first
-    block says how long the cluster is, and that many blocks there are.
-    """
-    inode, size = work.scan.inodes[row], work.image.geo.block_size
-    count = int(inode["cluster"])
-    if not inode["compressed"] or count < 2 or ofs % count or words.size < count:
-        return False
-    body = work.image.geo.in_main(words[1:count].astype(np.int64))
-    blocks = int(body.sum())
-    if not blocks or not body[:blocks].all():
-        return False
-    header = CompressData.parse(work.surgery.read(int(words[1]))[:COMPRESS_HEADER_SIZE].tobytes())
-    length = COMPRESS_HEADER_SIZE + header.clen
-    return (blocks - 1) * size < length <= blocks * size and not any(header.reserved)
-
-
 def lost_heads(work: Work, row: int, words: NDArray[np.uint32]) -> list[int]:
-    """All such places among the addresses of a node."""
-    count = max(1, int(work.scan.inodes["cluster"][row]))
-    empty = np.flatnonzero(words[::count] == NULL_ADDR) * count
-    return [at for at in empty.tolist() if lost_head(work, row, at, words[at:])]
+    """Places of a node of a compressed file, `row` of the table of inodes, where the mark of a cluster is lost.
+
+    `words`: the addresses of the node.  The place is empty, and what lies in the blocks is not asked.
+    """
+    inode = work.scan.inodes[row]
+    if not inode["compressed"]:
+        return []
+
+    def read(blkaddrs: NDArray[np.int64]) -> NDArray[np.uint8]:
+        return np.stack([work.surgery.read(blkaddr) for blkaddr in blkaddrs.tolist()])
+
+    heads = likely_heads(words, int(inode["cluster"]), work.image.geo, read).tolist()
+    return [at for at in heads if words[at] == NULL_ADDR]
 
 
 def _headers(raw: bytes, sealed: bool) -> list[CompressData]:

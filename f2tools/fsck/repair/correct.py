@@ -32,9 +32,10 @@ from f2tools.fsck.plans import (
     SetBlocks,
     SetField,
     SetKind,
+    SetMarks,
 )
 from f2tools.fsck.repair.attributes import sound_xattrs
-from f2tools.fsck.repair.contents import lost_head, lost_heads
+from f2tools.fsck.repair.contents import lost_heads
 from f2tools.fsck.repair.work import EXTENT, Work
 
 
@@ -149,13 +150,24 @@ def data_pointers(work: Work, finding: Finding, plan: FindBlocks) -> bool:
     for ofs in plan.ofs:
         lost = work.leaks.data.get((nid, ofs))
         address = lost[0].blkaddr if lost else NULL_ADDR
-        if not lost and row >= 0 and lost_head(work, row, ofs, words[ofs:]):
-            address = COMPRESS_ADDR
         addresses[ofs] = address
         words[ofs : ofs + 1] = address  # a place beyond those that the node has is none of its words
+    heads = lost_heads(work, row, words) if row >= 0 else []
+    addresses |= {ofs: COMPRESS_ADDR for ofs in heads if ofs in addresses}
     work.surgery.set_addresses(nid, addresses, work.start_word(nid))
     found = sum(address != NULL_ADDR for address in addresses.values())
     work.note(finding, f"{found} of {len(plan.ofs)} addresses found by the summaries, the others cleared")
+    return True
+
+
+def cluster_marks(work: Work, finding: Finding, plan: SetMarks) -> bool:
+    """Put back the marks of compressed clusters."""
+    places = dict[int, list[int]]()
+    for nid, ofs in plan.places:
+        places.setdefault(nid, []).append(ofs)
+    for nid, some in places.items():
+        work.surgery.set_addresses(nid, dict.fromkeys(some, COMPRESS_ADDR), work.start_word(nid))
+    work.note(finding, f"{len(plan.places)} compressed clusters found by what they hold")
     return True
 
 
@@ -190,7 +202,7 @@ def lost_pointers(work: Work, finding: Finding, plan: SetBlocks) -> bool:
         for (nid, ofs), found in work.leaks.data.items()
         if nid in nids and _is_empty(work, nid, ofs)
     ]
-    heads = [(nid, ofs) for nid in nids for ofs in _heads_of(work, row, nid)] if not lost else []
+    heads = [(nid, ofs) for nid in nids for ofs in lost_heads(work, row, work.node_words(nid))] if not lost else []
     if len(heads) == missing:
         for nid, ofs in heads:
             work.surgery.set_address(nid, ofs, COMPRESS_ADDR, work.start_word(nid))
@@ -208,11 +220,6 @@ def _is_empty(work: Work, nid: int, ofs: int) -> bool:
     """Whether a node leads nowhere at this place: what it leads to would be lost in turn."""
     words = work.node_words(nid)
     return ofs < words.size and not words[ofs]
-
-
-def _heads_of(work: Work, row: int, nid: int) -> list[int]:
-    """Places of a node of a compressed file where the mark of a cluster is lost."""
-    return lost_heads(work, row, work.node_words(nid)) if work.scan.inodes["compressed"][row] else []
 
 
 def xattrs(work: Work, finding: Finding, plan: KeepSoundXattrs) -> bool:

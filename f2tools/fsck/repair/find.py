@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
+    F2FS_COMPRESS_RELEASED,
     F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
     F2FS_NAME_LEN,
+    FADVISE_ENCRYPT_BIT,
     NEW_ADDR,
     NR_CURSEG_TYPE,
     OFFSET_BIT_SHIFT,
@@ -20,6 +22,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.file_type import S_IFMTS
 from f2tools.f2fs.layout.footers import footer_in, footers_of, inode_in, low_cp_ver
 from f2tools.f2fs.layout.nat import NatBlock
+from f2tools.fsck.checks.clusters import Clusters
 from f2tools.fsck.checks.summary import named_by_summaries
 from f2tools.fsck.facts.leaks import LostNode
 from f2tools.fsck.facts.nodes import DIRECT, INODE
@@ -176,7 +179,8 @@ def _wrong_of_two(work: Work, parent: int, slot: int, child: int) -> tuple[int, 
 def blocks_of_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
     """Put back blocks without an owner whose summaries name a place that is only reserved, or that leads astray.
 
-    A reserved place was written there.  An address leads astray where the segment table calls the block free, and its
+    A reserved place was written there, and where there is the mark of a compressed cluster no such cluster begins.  An
+    address leads astray where the segment table calls the block free, and its
     summary names another place: that is three against one, unless the tables are behind the log.  The first finding of
     a round does it for all.
     """
@@ -187,7 +191,8 @@ def blocks_of_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
     if newer:
         work.note(finding, f"{newer} newer nodes found; the table led to older copies, in blocks that are free")
         return True
-    written = astray = 0
+    written = astray = marked = 0
+    clusters = Clusters(work.scan)
     for (nid, ofs), lost in work.leaks.data.items():
         row = work.scan.row_of(nid)
         if row < 0 or work.scan.kind[row] not in (INODE, DIRECT) or lost[0].version != work.scan.version[row]:
@@ -198,15 +203,35 @@ def blocks_of_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
         words = work.node_words(nid)
         if ofs >= words.size:
             continue
-        if words[ofs] == NEW_ADDR:
+        if words[ofs] == COMPRESS_ADDR and owner >= 0 and not _begins_cluster(work, clusters, owner, ofs, words):
+            marked += work.surgery.set_address(nid, ofs, lost[0].blkaddr, work.start_word(nid))
+        elif words[ofs] == NEW_ADDR:
             written += work.surgery.set_address(nid, ofs, lost[0].blkaddr, work.start_word(nid))
         elif _leads_astray(work, nid, ofs, int(words[ofs]), lost[0].blkaddr):
             astray += work.surgery.set_address(nid, ofs, lost[0].blkaddr, work.start_word(nid))
+    if marked:
+        work.note(finding, f"{marked} blocks found by their summaries where a mark was that no compressed cluster has")
     if written:
         work.note(finding, f"{written} written blocks found by their summaries where space was only reserved")
     if astray:
         work.note(finding, f"{astray} blocks found by their summaries; the addresses led to free ones, of other places")
-    return bool(written or astray)
+    return bool(written or astray or marked)
+
+
+def _begins_cluster(work: Work, clusters: Clusters, row: int, ofs: int, words: NDArray[np.uint32]) -> bool:
+    """Whether a mark may be right.
+
+    It is wrong where none can stand; and where what lies behind it can't be decompressed, and the inode counts fewer
+    blocks as saved, or, of a file whose saved blocks were released, more as its own.
+    """
+    inode = work.scan.inodes[row]
+    if not inode["compressed"] or ofs % int(inode["cluster"]):
+        return False
+    if inode["advise"] & FADVISE_ENCRYPT_BIT or clusters.begin_at(row, ofs, words):
+        return True
+    if inode["inline"] & F2FS_COMPRESS_RELEASED:
+        return int(inode["blocks"]) <= 1 + int(inode["nodes"]) + int(inode["data"])
+    return int(inode["compr_blocks"]) >= int(inode["saved"])
 
 
 def _newer_nodes(work: Work) -> int:

@@ -58,6 +58,7 @@ _serve(plans.LinkChain, end_chain=find.link_chain)
 _serve(plans.Reseal, unseal=correct.restore_byte, count=correct.reseal)
 _serve(plans.SetFieldEarly, early=correct.set_inode_field)
 _serve(plans.SetKind, early=correct.inode_mode)
+_serve(plans.SetMarks, early=correct.cluster_marks)
 _serve(plans.SetTarget, early=dentries.own_target)
 
 _serve(plans.CopySuperblock, find=superblock.copy_superblock)
