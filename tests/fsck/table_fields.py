@@ -32,7 +32,7 @@ from f2tools.fsck.facts.image import Image
 from f2tools.fsck.repair.rounds import StaysOpen
 from tests.fsck import fields
 from tests.fsck.fields import LINKS
-from tests.fsck.sweep import XATTRS, tree_on
+from tests.fsck.sweep import LOST_FOUND, XATTRS, tree_on
 from tests.fsck.table_cases import Case, Cases
 from tests.images import copy_open, reference
 from tests.judges import complaints, fsck
@@ -142,14 +142,18 @@ def judged(name: str, case: Case) -> tuple[list[str], list[str]]:
             return [*said, traceback.format_exc(limit=-6)], []
     if case.what == "fsynced":
         return list(_of_others(name, case, now, inos)), story
-    # a file without a name that no list, and no entry of the journal, calls deleted gets one: it may be wanted
-    if case.what in ("orphan", "journal"):
-        now = {path: item for path, item in now.items() if path in before.tree or item[LINKS] != 1}
+    # a file without a name that no list, and no entry of the table, calls deleted gets one: it may be wanted
+    if case.what in ("orphan", "journal", "nat"):
+        now = {path: item for path, item in now.items() if path in before.tree or not _brought_back(path, item)}
     differ = list(fields.differences(before, _but_for(before, now, case), case))  # type: ignore[arg-type]
     if differ and given_up:  # as the kernel gives up a newer pack that is not valid: it may have gone on without it
         tree, inos = unmended
         differ = list(fields.differences(replace(before, tree=tree, inos=inos), now, case))  # type: ignore[arg-type]
     return differ, story
+
+
+def _brought_back(path: bytes, item: tuple[Any, ...]) -> bool:
+    return item[LINKS] == 1 or path == LOST_FOUND
 
 
 def _version(device: Device) -> int:

@@ -50,7 +50,10 @@ def _holds(name: str, words: str) -> None:
      ("crash-append-inline", "nat block_addr nid 22 = 00000001"),
      ("crash-append-inline", "journal nid nat entry 18 = 00000013"), ("crash-several", "journal nid nat entry 13"),
      ("crash-stress-3", "journal nid nat entry 36 = 0001006f"),
-     ("crash-stress-3", "journal nid nat entry 18 = 00000003")],
+     ("crash-stress-3", "journal nid nat entry 18 = 00000003"), ("crash-stress-3", "journal n_nats nat = ffff"),
+     ("crash-stress-3", "journal nid nat entry 18 = ffffffff"),
+     ("crash-stress-3", "checkpoint ckpt_flags newest = 000000c3"),
+     ("crash-stress-3", "checkpoint cp_pack_start_sum newest = 00000002")],
 )  # fmt: skip
 def test_what_was_fsynced_comes_back_beside_a_wrong_entry(name: str, words: str) -> None:
     _holds(name, words)

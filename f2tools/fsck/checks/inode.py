@@ -57,6 +57,7 @@ from f2tools.fsck.plans import (
 from f2tools.volumes import MOST_ID
 
 EARLIEST, LATEST = -62135596800, 253402300799  # seconds: the years 1 to 9999
+LONGEST_TARGET = 4096  # of a symbolic link, PATH_MAX
 NSEC = 1_000_000_000
 SAID_LEVELS = ("i_atime", "i_ctime", "i_mtime")
 
@@ -318,8 +319,9 @@ def check_symlinks(batch: InodeBatch) -> Iterator[Finding]:
     odd = links & ((size == 0) | (size > limit))
     yield from _each(batch, odd, problems.SYMLINK_SIZE, size, None, "i_size")
     length = size.copy()
-    for i in np.flatnonzero(links & ~odd & (batch.head["i_advise"] & FADVISE_ENCRYPT_BIT == 0)).tolist():
-        length[i] = text_length(_text(batch, i), int(size[i]))
+    encrypted = batch.head["i_advise"] & FADVISE_ENCRYPT_BIT != 0
+    for i in np.flatnonzero(links & ~odd).tolist():
+        length[i] = (cipher_length if encrypted[i] else text_length)(_text(batch, i), int(size[i]))
     yield from _each(batch, length != size, problems.SYMLINK_SIZE, size, length, "i_size")
 
 
@@ -330,6 +332,12 @@ def _text(batch: InodeBatch, i: int) -> bytes:
         return batch.blocks[i, at : at + int(batch.inline_size[i])].tobytes()
     first = int(_words_at(batch, np.array([i]), INODE_ADDR_OFFSET + batch.extra[[i]])[0])
     return batch.image.block(first).tobytes() if batch.geo.in_main(first) else b""
+
+
+def cipher_length(area: bytes, size: int) -> int:
+    """The length of an encrypted link's target, which begins with the length of what follows (fscrypt_symlink_data)."""
+    length = int.from_bytes(area[:2], "little")
+    return 2 + length if 0 < length <= min(len(area) - 2, LONGEST_TARGET) else size
 
 
 def text_length(area: bytes, size: int) -> int:

@@ -29,8 +29,8 @@ Patch = tuple[int, bytes]
 def refitted_pack(device: Device, geo: Geometry, pack: Pack) -> list[Patch]:
     """The writes that put cp_pack_start_sum and flags right where the blocks of a valid pack say something else.
 
-    Orphan blocks are numbered.  How many summary blocks there are tells which: three of nodes, or none; three of data,
-    or one or two that are compact.
+    Orphan blocks are numbered, or at least hold numbers of inodes.  How many summary blocks there are tells which:
+    three of nodes, or none; three of data, or one or two that are compact.
     """
     size, cp, first = geo.block_size, Checkpoint.parse(pack.head), 1 + geo.cp_payload
     last = cp.cp_pack_total_block_count - 1
@@ -43,11 +43,16 @@ def refitted_pack(device: Device, geo: Geometry, pack: Pack) -> list[Patch]:
         cp.ckpt_flags |= CP_ORPHAN_PRESENT_FLAG
     elif cp.ckpt_flags & CP_ORPHAN_PRESENT_FLAG:
         count = int(rows["blk_count"][0])
-        if not _numbered(rows, count):  # fsck.f2fs leaves blocks without numbers, too
+        if _numbered(rows, count):
+            cp.cp_pack_start_sum = first + count
+        elif said or geo.cp_payload:  # fsck.f2fs leaves blocks without numbers, too
             return []
-        cp.cp_pack_start_sum = first + count
-    elif said or geo.cp_payload:
+        else:
+            cp.ckpt_flags &= ~CP_ORPHAN_PRESENT_FLAG
+    elif geo.cp_payload or _has_orphans(rows[: max(said, 0)], geo):
         return []
+    else:
+        cp.cp_pack_start_sum = first
     nodes, data = divmod(last - cp.cp_pack_start_sum - 1, NR_CURSEG_DATA_TYPE)
     flags = CP_COMPACT_SUM_FLAG if data < NR_CURSEG_DATA_TYPE - 1 else 0
     unmounted, compact = cp.ckpt_flags & (CP_UMOUNT_FLAG | CP_FASTBOOT_FLAG), cp.ckpt_flags & CP_COMPACT_SUM_FLAG
@@ -66,6 +71,19 @@ def _numbered(rows: NDArray[np.void], count: int) -> bool:
     some = rows[:count]
     right = (some["blk_count"] == count) & (some["blk_addr"] == np.arange(1, some.size + 1))
     return some.size == count > 0 and bool((right & (some["entry_count"] <= some["ino"].shape[1])).all())
+
+
+def _has_orphans(rows: NDArray[np.void], geo: Geometry) -> bool:
+    """Whether one of these blocks may be of orphans: numbers of inodes, as many as it says, and nothing behind them."""
+    for row in rows:
+        count, inos = int(row["entry_count"]), row["ino"]
+        if (
+            0 < count <= inos.size
+            and ((inos[:count] > 0) & (inos[:count] < geo.max_nid)).all()
+            and not inos[count:].any()
+        ):
+            return True
+    return False
 
 
 __all__ = ["refitted_pack"]

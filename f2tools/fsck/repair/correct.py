@@ -10,12 +10,14 @@ from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
+    FADVISE_ENCRYPT_BIT,
     NULL_ADDR,
     OFFSET_BIT_SHIFT,
     XATTR_NODE_OFFSET,
 )
 from f2tools.f2fs.layout.footers import body_of
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
+from f2tools.fsck.checks.inode import cipher_length
 from f2tools.fsck.facts.checksums import wrong_byte
 from f2tools.fsck.facts.nodes import DIRECT, INODE
 from f2tools.fsck.findings import Finding
@@ -107,6 +109,8 @@ def _other_value(work: Work, ino: int, name: str) -> int | None:
         else:
             first = int.from_bytes(block[at - 4 : at].tobytes(), "little")
             text = work.surgery.read(first).tobytes() if work.image.geo.in_main(first) else b""
+        if inode["advise"] & FADVISE_ENCRYPT_BIT:
+            return cipher_length(text, 1)
         return max(1, text.find(b"\0"))
     if name == "i_inline":
         kind = stat.S_IFMT(int(inode["mode"]))

@@ -237,10 +237,9 @@ def _begins_cluster(work: Work, clusters: Clusters, row: int, ofs: int, words: N
 def _newer_nodes(work: Work) -> int:
     """Let the NAT lead to what is valid, and not younger, where it leads to a copy of a node in a block that is free.
 
-    The summary of the newer block names the node, too.  How many there were.
+    The summary of the newer block names the node, too; where the table of valid blocks may be behind the log, only its
+    version says that it is newer.  How many there were.
     """
-    if work.guesses.journals_lost:
-        return 0
     scan, geo, count = work.scan, work.image.geo, 0
     for nid, copies in work.leaks.nodes.items():
         row, best = scan.row_of(nid), max(copies)
@@ -248,7 +247,8 @@ def _newer_nodes(work: Work) -> int:
             continue
         segno, at = divmod(int(scan.addr[row]) - geo.main_blkaddr, geo.blocks_per_seg)
         free = not np.unpackbits(work.image.sit.valid_map(np.array([segno]))[0])[at]
-        if free and best.cp_ver >= int(low_cp_ver(footers_of(work.image.read(scan.addr[row : row + 1])))[0]):
+        own = int(low_cp_ver(footers_of(work.image.read(scan.addr[row : row + 1])))[0])
+        if free and (best.cp_ver > own or (best.cp_ver == own and not work.guesses.journals_lost)):
             count += work.take(nid, best)
     return count
 
