@@ -74,6 +74,7 @@ def test_one_wrong_field_costs_nothing_that_another_place_knows(name: str) -> No
      ("blocks16k-compress", "inode i_log_cluster_size of /big/direct"),
      ("compress-released", "inode i_flags of /compressed/text"),
      ("fscrypt-android", "inode i_advise of /v2-aes256xts-pad32/AEUx7"),
+     ("fscrypt", "inode i_addr of / = 000017b8"), ("casefold", "inode i_addr of / = 00001602"),
      ("fscrypt", "inode i_size of /v2-aes256xts-pad32/SbUeDgAA"),
      ("features", "inode i_size of /verity/v1 = 0000010000000000"), ("features", "inode i_advise of /verity/v1"),
      ("features", "inode i_inline_xattr_size of /sparse/depths = 0132"),

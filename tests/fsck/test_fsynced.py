@@ -10,7 +10,7 @@ import pytest
 
 from f2tools.device import open_device
 from f2tools.f2fs.layout.constants import F2FS_COMPR_FL, F2FS_ROOT_INO
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, Inode, NodeFooter
 from f2tools.f2fs.layout.sit import SitEntry
 from f2tools.f2fs.volume.recovery import find_fsync_chain
 from f2tools.f2fs.write import refused
@@ -90,16 +90,8 @@ def test_of_what_recovery_refuses_all_else_comes_back_where_the_volume_is_repair
         wanted, inos = tree_on(device, recovered)
     with reading(image) as volume:
         chain = find_fsync_chain(volume).chain
-        last = chain[-1].blkaddr
-        block, row = divmod(volume.pack.curseg(1)[0], volume.geo.sit_entries_per_block)
-        entry = int(volume.sit.blkaddrs[block]) * 4096 + SitEntry.size * row
-    with image.open("r+b") as file:
-        file.seek(entry + SitEntry.offset_of("valid_map") + 2)
-        byte = file.read(1)[0]
-        file.seek(-1, 1)
-        file.write(bytes([byte ^ 0x55]))
-        file.seek(last * 4096 + INODE_ADDR_OFFSET + 8)
-        file.write(b"\xff\xff\0\0" * 6)
+    last = chain[-1].blkaddr
+    _hit(image)
     said = f2("fsck", "-y", image).text
     assert "R001 what was fsync'ed after the checkpoint is brought back" in said
     assert f"R003 main, blkaddr {last:#x}" in said
@@ -112,6 +104,30 @@ def test_of_what_recovery_refuses_all_else_comes_back_where_the_volume_is_repair
     volume.create(F2FS_ROOT_INO, b"fresh", FILE)
     volume.close()
     assert "sound" in f2("fsck", image).text
+
+
+@pytest.mark.parametrize(("field", "wrong"), [("i_advise", b"\xff"), ("i_blocks", b"\xff" * 8)])
+@pytest.mark.parametrize("name", ["crash-several", "crash-xattr"])
+def test_what_is_wrong_in_a_file_that_came_back_is_repaired(
+    name: str, field: str, wrong: bytes, tmp_path: Path
+) -> None:
+    """Beside other damage, after which all that was fsync'ed would be given up."""
+    image = reference(name).copy(tmp_path).path
+    with open_device(image) as device:
+        wanted, inos = tree_on(device, recovered)
+    with reading(image) as volume:
+        last = find_fsync_chain(volume).chain[-1]
+    assert last.nid == last.ino
+    _hit(image, field=field, wrong=wrong)
+    said = f2("fsck", "-y", image).text
+    assert "R001 what was fsync'ed after the checkpoint is brought back" in said
+    with open_device(image) as device:
+        found, found_inos = tree_on(device)
+    others = {path for path in wanted if inos[path] != last.ino}
+    assert {path for path in others if found.get(path) == wanted[path]} == others
+    assert last.ino in found_inos.values()
+    assert "sound" in f2("fsck", image).text
+    judges.fsck_clean(image)
 
 
 def test_a_node_that_cannot_be_right_is_found_and_costs_no_other_file(tmp_path: Path) -> None:
@@ -207,23 +223,19 @@ def test_compression_switched_since_the_checkpoint_is_brought_back(before: int, 
     judges.fsck_clean(image)
 
 
-def _hit(image: Path, *, nid: int | None = None) -> None:
-    """Damage the last node of the chain, and a bitmap of the segment table."""
+def _hit(image: Path, *, field: str = "", wrong: bytes = b"\xff\xff\0\0" * 6) -> None:
+    """Damage the last node of the chain, in a field of an inode or its first addresses, and a bitmap of segments."""
     with reading(image) as volume:
         last = find_fsync_chain(volume).chain[-1].blkaddr
         block, row = divmod(volume.pack.curseg(1)[0], volume.geo.sit_entries_per_block)
         entry = int(volume.sit.blkaddrs[block]) * 4096 + SitEntry.size * row
     with image.open("r+b") as file:
-        if nid is None:
-            file.seek(entry + SitEntry.offset_of("valid_map") + 2)
-            byte = file.read(1)[0]
-            file.seek(-1, 1)
-            file.write(bytes([byte ^ 0x55]))
-            file.seek(last * 4096 + INODE_ADDR_OFFSET + 8)
-            file.write(b"\xff\xff\0\0" * 6)
-        else:
-            file.seek((last + 1) * 4096 - NodeFooter.size)
-            file.write(nid.to_bytes(4, "little") * 2)
+        file.seek(entry + SitEntry.offset_of("valid_map") + 2)
+        byte = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ 0x55]))
+        file.seek(last * 4096 + (Inode.offset_of(field) if field else INODE_ADDR_OFFSET + 8))
+        file.write(wrong)
 
 
 def test_what_is_refused_keeps_no_careful_repair_from_the_rest(tmp_path: Path) -> None:
@@ -242,7 +254,11 @@ def test_a_number_that_no_node_can_have_is_refused(tmp_path: Path) -> None:
     volume.write(ino, 0, NEW)
     volume.fsync(ino)
     volume.abandon()
-    _hit(image, nid=1 << 24)
+    with reading(image) as now:
+        last = find_fsync_chain(now).chain[-1].blkaddr
+    with image.open("r+b") as file:
+        file.seek((last + 1) * 4096 - NodeFooter.size)
+        file.write((1 << 24).to_bytes(4, "little") * 2)
     assert "R003" in f2("fsck", image).text
     assert f2("fsck", "-y", image).code == 1
     assert "sound" in f2("fsck", image).text

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from f2tools.f2fs.layout.constants import F2FS_CASEFOLD_FL, F2FS_FEATURE_CASEFOLD, FADVISE_ENCRYPT_BIT
 from f2tools.fsck import problems
 from f2tools.fsck.facts.dentries import folded_hash
+from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import SetFieldEarly
@@ -47,7 +48,7 @@ def check_folding(tree: Tree) -> Iterator[Finding]:
 
     folded = (of_each(~fits) == 0) & (of_each(odd[doubted[dirs]] & fits & plain) > 0)
     wrong |= doubted & np.where(flagged, of_each(~fits & plain) > 0, folded)
-    for row in np.flatnonzero(wrong & tree.is_dir).tolist():
+    for row in np.flatnonzero(wrong & tree.is_dir & ~_sharing(scan)).tolist():
         node = scan.inodes["node"][row]
         found = int(scan.inodes["flags"][row])
         expected = found ^ F2FS_CASEFOLD_FL
@@ -56,6 +57,16 @@ def check_folding(tree: Tree) -> Iterator[Finding]:
             expected=expected, note="the hashes of its names say so",
             repair=SetFieldEarly(int(scan.nid[node]), "i_flags", expected),
         )  # fmt: skip
+
+
+def _sharing(scan: Scan) -> NDArray[np.bool_]:
+    """Which inodes have a block that another has, too: what is in it may be the other's."""
+    sharing = np.zeros(len(scan.inodes), np.bool_)
+    for clash in scan.clashes:
+        nodes = scan.rows_of(np.concatenate([clash.nid, clash.first_nid]))
+        owners = scan.inode_of[nodes[nodes >= 0]]
+        sharing[owners[owners >= 0]] = True
+    return sharing
 
 
 CHECKS = (check_folding,)

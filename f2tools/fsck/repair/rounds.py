@@ -286,7 +286,7 @@ class Repairer:
             return True
         if self._recover(report):
             return True
-        for phase in (Phase.CORRECT, *(() if self._careful else (Phase.GIVE_UP,))):
+        for phase in (Phase.PART, Phase.CORRECT, *(() if self._careful else (Phase.GIVE_UP,))):
             if self._apply(image, report.tree, phase, todo):
                 return True
         tables = [finding for finding in todo if serves(Phase.TABLES, finding)]
@@ -359,12 +359,18 @@ class Repairer:
             self._refused = isinstance(error, (Corrupt, ValueError, IndexError))
             self._not_recovered(f": {error}")
             return False
+        told = ["R001 what was fsync'ed after the checkpoint is brought back"]
         if after.errors > report.errors:
-            self._refused = True
-            self._not_recovered(" on this volume")
-            return False
+            # on a sound volume only what was fsync'ed can be wrong then, and is repaired as if it had been there before
+            repairer = Repairer(trial, self._memory, careful=self._careful, content=self._content, ask=self._ask)
+            if not report.sound or not repairer.run(after).complete:
+                self._refused = True
+                self._not_recovered(" on this volume")
+                return False
+            repairer.overlay.apply(trial)
+            told += repairer.done
         trial.apply(self.overlay)
-        self.done.append("R001 what was fsync'ed after the checkpoint is brought back")
+        self.done += told
         return True
 
     def _recover_others(self, tree: Tree, refused: list[Finding]) -> bool:
