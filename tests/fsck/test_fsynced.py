@@ -91,7 +91,7 @@ def test_of_what_recovery_refuses_all_else_comes_back_where_the_volume_is_repair
     with reading(image) as volume:
         chain = find_fsync_chain(volume).chain
     last = chain[-1].blkaddr
-    _hit(image)
+    hit(image)
     said = f2("fsck", "-y", image).text
     assert "R001 what was fsync'ed after the checkpoint is brought back" in said
     assert f"R003 main, blkaddr {last:#x}" in said
@@ -118,7 +118,7 @@ def test_what_is_wrong_in_a_file_that_came_back_is_repaired(
     with reading(image) as volume:
         last = find_fsync_chain(volume).chain[-1]
     assert last.nid == last.ino
-    _hit(image, field=field, wrong=wrong)
+    hit(image, field=field, wrong=wrong)
     said = f2("fsck", "-y", image).text
     assert "R001 what was fsync'ed after the checkpoint is brought back" in said
     with open_device(image) as device:
@@ -223,7 +223,7 @@ def test_compression_switched_since_the_checkpoint_is_brought_back(before: int, 
     judges.fsck_clean(image)
 
 
-def _hit(image: Path, *, field: str = "", wrong: bytes = b"\xff\xff\0\0" * 6) -> None:
+def hit(image: Path, *, field: str = "", wrong: bytes = b"\xff\xff\0\0" * 6) -> None:
     """Damage the last node of the chain, in a field of an inode or its first addresses, and a bitmap of segments."""
     with reading(image) as volume:
         last = find_fsync_chain(volume).chain[-1].blkaddr
@@ -240,7 +240,7 @@ def _hit(image: Path, *, field: str = "", wrong: bytes = b"\xff\xff\0\0" * 6) ->
 
 def test_what_is_refused_keeps_no_careful_repair_from_the_rest(tmp_path: Path) -> None:
     image = reference("crash-several").copy(tmp_path).path
-    _hit(image)
+    hit(image)
     assert f2("fsck", "-p", image).code == 5
     told = f2("fsck", image).text
     assert "G001" not in told

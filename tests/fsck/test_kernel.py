@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
+from f2tools.f2fs.volume.recovery import ChainNode, find_fsync_chain
 from f2tools.fsck.findings import Severity
 from tests import judges
+from tests.f2fs.write.volumes import reading
 from tests.fsck import fuzz
 from tests.fsck.craft import Patient, bad, examine, said
 from tests.fsck.disk import joined
+from tests.fsck.test_fsynced import hit
 from tests.fsck.test_one_field import CONTENT
 from tests.fsck.test_repair import REPAIRED, TABLE, repair, worst
 from tests.images import reference
@@ -115,6 +120,61 @@ def test_the_kernel_mounts_reads_and_writes_what_was_repaired(guest: Guest, tmp_
             assert shown == {key: entry.get(key) for key in COMPARED}, f"{change.__name__}: {path}"
         report = examine(disk)
         assert not bad(report), f"{change.__name__}\n{said(report)}"
+
+
+def _next_lost(image: Path) -> None:
+    """Let a node in the midst of what was fsync'ed lead astray."""
+    chain = _chain(image)
+    place = (chain[len(chain) // 2].blkaddr + 1) * 4096 - NodeFooter.size + NodeFooter.offset_of("next_blkaddr")
+    _write(image, place, b"\x77" * 4)
+
+
+def _addresses_lost(image: Path) -> None:
+    """Let the last of the nodes that were fsync'ed have addresses that can't be."""
+    _write(image, _chain(image)[-1].blkaddr * 4096 + INODE_ADDR_OFFSET + 8, b"\xff\xff\0\0" * 6)
+
+
+def _mark_wrong(image: Path) -> None:
+    """Let the last of them have a wrong field, and the segment table one, too."""
+    hit(image, field="i_advise", wrong=b"\xff")
+
+
+def _chain(image: Path) -> Sequence[ChainNode]:
+    with reading(image) as volume:
+        return find_fsync_chain(volume).chain
+
+
+def _write(image: Path, offset: int, data: bytes) -> None:
+    with image.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def test_the_kernel_has_the_files_that_were_fsynced_and_repaired(guest: Guest, tmp_path: Path) -> None:
+    """As it brings them back itself where nothing is damaged."""
+    disks: list[tuple[Path, int]] = []  # and the inode that was hit, 0 for none
+    for name in ("crash-several", "crash-xattr"):
+        for change in (None, _next_lost, _addresses_lost, _mark_wrong):
+            image = reference(name).copy(tmp_path / f"{name}-{len(disks)}").path
+            victim = 0
+            if change is not None:
+                victim = 0 if change is _next_lost else _chain(image)[-1].ino
+                change(image)
+                assert repair(image).complete, change.__name__
+            disks.append((image, victim))
+    result = guest.run(MOUNT, [image for image, _ in disks], timeout=900).must_succeed()
+    wanted: dict[str, dict[str, object]] = {}
+    inos: dict[str, int] = {}
+    for number, (image, victim) in enumerate(disks):
+        found = result.json(f"manifest-{number}.json")
+        assert not found.get("errors"), image
+        entries = {path: {key: entry.get(key) for key in COMPARED} for path, entry in found["entries"].items()}
+        if number % 4 == 0:
+            wanted, inos = entries, {path: entry["ino"] for path, entry in found["entries"].items()}
+            continue
+        others = {path: entry for path, entry in wanted.items() if inos[path] != victim}
+        assert {path: entries.get(path) for path in others} == others, image
+        assert entries.keys() <= wanted.keys(), image
 
 
 ACCEPTED = """
