@@ -859,6 +859,13 @@ DENTRY_OTHER = _problem(
     "the entry leads to that inode again",
     plans=(SetTarget,),
 )  # fmt: skip
+DENTRY_NAME_LENGTH = _problem(
+    "D016", "dentry-name-length", ERROR, "a name has not the length that its inode remembers",
+    "The directory is encrypted and casefolded: the hash of a name is made with a key. With the key the name can't be "
+    "decrypted, or is another.",
+    "the name is that of its inode, which begins or goes on as the entry does",
+    plans=(FindName,),
+)  # fmt: skip
 
 # -- extended attributes ----------------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ class Case:
     keeps_size: bool = False  # whether there are blocks behind the end
     is_cut: bool = False  # whether with a wrong size the file looks as if it had been cut there
     tie: bool = False  # whether one place says this and one that, and nobody else knows
-    unpacked: bool = False  # whether no cluster shows how the file is compressed
+    unpacked: bool = False  # whether no cluster that can be read shows how the file is compressed
     neutral: bool = False  # whether the names in a directory have the same hashes if it is casefolded or not
 
     def __str__(self) -> str:
@@ -111,7 +111,7 @@ def _inode_cases(volume: Volume, path: bytes, inode: Inode, inos: list[int]) -> 
         "i_projid": (1000,),
     }  # fmt: skip
 
-    unpacked, neutral = not _has_clusters(volume, inode), _is_neutral(volume, inode)
+    unpacked, neutral = inode.encrypted or not _has_clusters(volume, inode), _is_neutral(volume, inode)
 
     def at(name: str, offset: int, wrong: bytes) -> Case | None:
         if raw[offset : offset + len(wrong)] == wrong:

@@ -19,6 +19,14 @@ ALL = bool(int(os.environ.get("F2_FSCK_EVERY", "0")))
 IMAGES = ("base", *(("plain", "checksums") if ALL else ()))
 SLICE = 1 << 30 if ALL else 24  # cases of an image
 TOLD = 5
+PAD32 = "/v2-aes256xts-pad32"
+FOLDED = "/v2-aes256xts-pad4/5EzFmgAAAACBYde97wToxqJNnJdI6AA9/j-"
+FOLDER = f"{PAD32}/nTmnFwAAAADEpXCANaOsakI_EKBnLF2fCoscet124lWPpese8YYxeg"
+PLAIN = f"{PAD32}/8Jpq3AAAAACW-gUF22B5q3eLA7n2ZgCbl4u"
+PACKED = (
+    f"{PAD32}/9NXsagAAAABTjwagTeyvdw-JqawSoTk7GC_QwpXB3HYbErPhWm-4rQ/"
+    "eGnUFgAAAAAs3-93wMu0t1XkNLemzq1QxI5g8jriENL_Hx8WThIwRg"
+)
 
 
 @pytest.mark.parametrize("name", IMAGES)
@@ -75,6 +83,10 @@ def test_one_wrong_field_costs_nothing_that_another_place_knows(name: str) -> No
      ("compress-released", "inode i_flags of /compressed/text"),
      ("fscrypt-android", "inode i_advise of /v2-aes256xts-pad32/AEUx7"),
      ("fscrypt", "inode i_addr of / = 000017b8"), ("casefold", "inode i_addr of / = 00001602"),
+     *[("fscrypt-android", f"entry {field} of {path}") for field in ("name_len", "bitmap") for path in (FOLDED, PLAIN)],
+     ("fscrypt", "entry ino of /v2-aes256xts-pad4 = 00000088"),
+     ("fscrypt-android", f"inode i_addr of {FOLDER} = 000017d6"),
+     ("fscrypt-android", f"inode i_addr of {PACKED} = 00001063"),
      ("fscrypt", "inode i_size of /v2-aes256xts-pad32/SbUeDgAA"),
      ("features", "inode i_size of /verity/v1 = 0000010000000000"), ("features", "inode i_advise of /verity/v1"),
      ("features", "inode i_inline_xattr_size of /sparse/depths = 0132"),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from f2tools.f2fs.layout.constants import OFFSET_BIT_SHIFT
+from f2tools.f2fs.layout.constants import F2FS_CASEFOLD_FL, OFFSET_BIT_SHIFT
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.fsck.findings import Severity
 from f2tools.fsck.problems import CATALOGUE
@@ -856,6 +856,19 @@ def below_a_lost_directory(p: Patient) -> dict[str, Any]:
     child = next(e.ino for e in entries if len(e.name) > 8)
     p.clear_bits("/", b"bigdir")
     return {"ino": child}
+
+
+@one("D016", "fscrypt-android", also={"I020"})
+def length_of_a_name_with_a_keyed_hash(p: Patient) -> dict[str, Any]:
+    for path, directory, _ in p.vol.walk():
+        if directory.encrypted and directory.i_flags & F2FS_CASEFOLD_FL:
+            names = [entry.name for entry in p.vol.dirs.entries(directory)]
+            name = next((name for name in names if len(name) > 16), None)
+            if name is not None:
+                blkaddr, entry, _ = p.dentry(path.decode(), name)
+                p.put(entry + 8, 2, len(name) - 1)
+                return {"blkaddr": blkaddr, "ino": directory.ino}
+    raise AssertionError("no directory that is encrypted and casefolded has a name")
 
 
 @one("Z003", "compress-released")

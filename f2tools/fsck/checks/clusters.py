@@ -58,7 +58,7 @@ def check_marks(scan: Scan) -> Iterator[Finding]:
     """Where an inode says that more was saved than its marks do, its clusters are asked.
 
     It doesn't say so where what was saved has been released; there i_blocks counts no mark, and a cluster without a
-    first address is odd.
+    first address is odd.  What is encrypted can't be asked: there the count has to agree.
     """
     table = scan.inodes
     released = table["inline"] & F2FS_COMPRESS_RELEASED != 0
@@ -66,7 +66,8 @@ def check_marks(scan: Scan) -> Iterator[Finding]:
     doubt = np.where(
         released, (table["headless"] > 0) | (table["blocks"] < blocks), table["compr_blocks"] > table["saved"]
     )
-    doubt &= table["compressed"] & ~broken_trees(scan) & (table["advise"] & FADVISE_ENCRYPT_BIT == 0)
+    secret = table["advise"] & FADVISE_ENCRYPT_BIT != 0
+    doubt &= table["compressed"] & ~broken_trees(scan) & ~(secret & released)
     doubt &= table["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == 0
     if not doubt.any():
         return
@@ -80,12 +81,16 @@ def check_marks(scan: Scan) -> Iterator[Finding]:
         places = dict[tuple[int, int], int]()  # of a lost mark -> what its cluster saved
         for node in some.tolist():
             words = _words(scan, i, node)
-            for ofs in likely_heads(words, count, scan.geo, scan.image.read).tolist():
+            likely = (
+                _shaped(words, count, scan.geo) if secret[i] else likely_heads(words, count, scan.geo, scan.image.read)
+            )
+            for ofs in likely.tolist():
                 place = int(scan.nid[node]), ofs
-                if clusters.begin_at(i, ofs, words) and not _is_own(scan, *place, int(words[ofs])):
+                if (secret[i] or clusters.begin_at(i, ofs, words)) and not _is_own(scan, *place, int(words[ofs])):
                     body = words[ofs + 1 : ofs + count]
                     places[place] = 1 + int(np.count_nonzero(body == NEW_ADDR))
-        if places and (missing is None or sum(places.values()) <= missing):
+        saved = sum(places.values())
+        if places and (missing is None or saved == missing or (saved < missing and not secret[i])):
             yield _lost_marks(scan, i, tuple(places))
 
 
@@ -131,18 +136,24 @@ def likely_heads(
 
     As many blocks follow as the first of them says.  `read` gives the blocks at some addresses.
     """
+    places = _shaped(words, count, geo)
+    if not places.size:
+        return places
+    headers = read(words[places + 1].astype(np.int64))[:, :COMPRESS_HEADER_SIZE]
+    fields = np.ascontiguousarray(headers).view(CompressData.dtype)[:, 0]
+    blocks = geo.in_main(words[places[:, None] + np.arange(1, count)].astype(np.int64)).sum(axis=1)
+    length, size = COMPRESS_HEADER_SIZE + fields["clen"].astype(np.int64), geo.block_size
+    fits = ((blocks - 1) * size < length) & (length <= blocks * size) & ~fields["reserved"].any(axis=1)
+    return places[fits]
+
+
+def _shaped(words: NDArray[np.uint32], count: int, geo: Geometry) -> NDArray[np.intp]:
+    """Places of clusters without a mark that have blocks behind the first place, and then none."""
     clusters = words[: words.size // count * count].reshape(-1, count)
     body = geo.in_main(clusters[:, 1:].astype(np.int64))
     blocks = body.sum(axis=1)
     some = (clusters[:, 0] != COMPRESS_ADDR) & (blocks > 0) & (body == (np.arange(1, count) <= blocks[:, None])).all(1)
-    rows = np.flatnonzero(some)
-    if not rows.size:
-        return rows
-    headers = read(clusters[rows, 1].astype(np.int64))[:, :COMPRESS_HEADER_SIZE]
-    fields = np.ascontiguousarray(headers).view(CompressData.dtype)[:, 0]
-    length, size = COMPRESS_HEADER_SIZE + fields["clen"].astype(np.int64), geo.block_size
-    fits = ((blocks[rows] - 1) * size < length) & (length <= blocks[rows] * size) & ~fields["reserved"].any(axis=1)
-    return rows[fits] * count
+    return np.flatnonzero(some) * count
 
 
 class Clusters:

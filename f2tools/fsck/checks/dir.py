@@ -164,6 +164,21 @@ def check_names(tree: Tree) -> Iterator[Finding]:
     for i in tree.scan.dentries.bad.get("name", np.zeros(0, SLOTS))["value"].tolist():
         if not encrypted[tree.entries["dir"][i]]:  # ciphertext may hold any byte
             yield _entry(tree, i, problems.DENTRY_NAME, os.fsdecode(tree.name(i)), plan=MendName)
+    yield from _of_other_length(tree, encrypted)
+
+
+def _of_other_length(tree: Tree, encrypted: NDArray[np.bool_]) -> Iterator[Finding]:
+    """Names whose hashes need a key, so that only their inodes know how long they are."""
+    table, scan = tree.entries, tree.scan
+    rows = np.flatnonzero(table["folded"] & tree.named & (tree.target >= 0))
+    rows = rows[encrypted[table["dir"][rows]]]
+    owner = tree.target[rows]
+    here = scan.inodes["pino"][owner] == scan.inode_nids[table["dir"][rows]]
+    other = here & (scan.inodes["namelen"][owner] != table["name_len"][rows])
+    for i in rows[other].tolist():
+        name, own = tree.name(i), remembered_name(tree, int(tree.target[i]))
+        if own and (name.startswith(own) or own.startswith(name)):
+            yield _entry(tree, i, problems.DENTRY_NAME_LENGTH, len(name), len(own), plan=FindName)
 
 
 def check_duplicates(tree: Tree) -> Iterator[Finding]:

@@ -244,6 +244,11 @@ class Dentries:
         self.bad = {what: np.concatenate(parts) if parts else np.zeros(0, SLOTS) for what, parts in self._bad.items()}
 
 
+def may_be_name(name: bytes, *, encrypted: bool = False) -> bool:
+    """Whether a directory entry can have this name, dots apart; ciphertext may hold any byte."""
+    return 0 < len(name) <= F2FS_NAME_LEN and name not in (b".", b"..") and (encrypted or not set(name) & set(b"\0/"))
+
+
 def folded_hash(name: bytes) -> int:
     """hash_code of a name in a casefolded directory."""
     return dentry_hash(casefold(name) or name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_NAME_LEN,
     F2FS_ROOT_INO,
     F2FS_SLOT_LEN,
+    FADVISE_ENCRYPT_BIT,
 )
 from f2tools.f2fs.layout.dentry import (
     SIZE_OF_DIR_ENTRY,
@@ -26,7 +28,7 @@ from f2tools.f2fs.layout.footers import inode_in, name_in
 from f2tools.f2fs.layout.hashes import beginning_hashes, dentry_hash, dentry_hashes_padded
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.volume.dentries import DentryArea
-from f2tools.fsck.facts.dentries import folded_hash
+from f2tools.fsck.facts.dentries import folded_hash, may_be_name
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import (
     AddDots,
@@ -43,8 +45,20 @@ from f2tools.fsck.plans import (
 )
 from f2tools.fsck.repair.work import Work
 
-DOTS = (b".", b"..")
 _LONGEST = -(-F2FS_NAME_LEN // F2FS_SLOT_LEN)  # slots
+
+
+class Rule(NamedTuple):
+    """What a name in a directory can be, and its hash."""
+
+    hash_of: Callable[[bytes], int]
+    encrypted: bool  # ciphertext may hold any byte
+
+    def may_be(self, name: bytes) -> bool:
+        return may_be_name(name, encrypted=self.encrypted)
+
+    def fits(self, name: bytes, code: int) -> bool:
+        return self.may_be(name) and self.hash_of(name) == code
 
 
 def dentry_type(work: Work, finding: Finding, plan: SetType) -> bool:
@@ -58,10 +72,15 @@ def dentry_type(work: Work, finding: Finding, plan: SetType) -> bool:
 
 
 def own_target(work: Work, finding: Finding, plan: SetTarget) -> bool:
-    """Let an entry lead to the inode whose name it is, unless the one that it names is lost, and says the same."""
+    """Let an entry lead to the inode whose name it is, unless the one that it names is lost, and says the same.
+
+    Of a copy that nothing calls valid the name and the type have to say so.
+    """
     ino = int(finding.found or 0)
-    lost = work.leaks.node(ino) or next(work.leaks.old_nodes(ino), None)
-    if lost is not None and work.scan.row_of(ino) < 0 and work.wanted(ino, lost) and work.adopt(ino):
+    valid = work.leaks.node(ino)
+    lost = valid or next(work.leaks.old_nodes(ino), None)
+    speaks = lost is not None and (work.wanted if valid else work.named)(ino, lost)
+    if speaks and work.scan.row_of(ino) < 0 and work.adopt(ino):
         work.note(finding, f"nid {ino} found by its footer")
         return True
     return dentry_target(work, finding, plan)
@@ -78,30 +97,45 @@ def dentry_name(work: Work, finding: Finding, plan: FindName | MendName | SetHas
     """The name that has the entry's hash: the inode's own, or what is there with another length, or with one other
     byte.
 
-    Where no name has it, the hash is wrong; where the length is impossible, nothing is known.
+    Where no name has it, the hash is wrong; where the length is impossible, nothing is known.  A hash that is made with
+    a key says nothing; there the inode's own name has to begin as what is there.
     """
     row = work.scan.inode_row(plan.dir)
     casefold = work.image.geo.feature & F2FS_FEATURE_CASEFOLD
     folded = bool(row >= 0 and casefold and work.scan.inodes["flags"][row] & np.uint32(F2FS_CASEFOLD_FL))
-    hash_of = folded_hash if folded else dentry_hash
+    encrypted = bool(row >= 0 and work.scan.inodes["advise"][row] & FADVISE_ENCRYPT_BIT)
+    rule = Rule(folded_hash if folded else dentry_hash, encrypted)
+
+    def is_name(name: bytes, code: int, ino: int) -> bool:
+        if folded and encrypted:
+            return bool(name) and name == inode_name(work, ino) and _parent(work, ino) == plan.dir
+        return rule.fits(name, code)
+
     before = work.surgery.changed
 
     def change(area: DentryArea, view: memoryview, slot: int) -> None:
         code, ino, length, _ = area.entry_at(slot)
-        if not length and (start := _start_of(area, view, slot, hash_of)) is not None:
+        if not length and (start := _start_of(area, view, slot, is_name)) is not None:
             if not _is_marked(view, start):
                 _mark(view, start, 1)
-                work.note(finding, f"slot {start} marked: a name begins there that has its entry's hash")
+                work.note(
+                    finding, f"slot {start} marked: a name begins there that has its entry's hash, or is its inode's"
+                )
             return
         names_at = dentry_shape(view.nbytes).names_at
         at, end = names_at + F2FS_SLOT_LEN * slot, names_at + F2FS_SLOT_LEN * area.slots
         text = bytes(view[at : min(at + F2FS_NAME_LEN, end)])
         own = inode_name(work, ino)
-        name = next((name for name in (own, text[:length]) if len(name) <= end - at and _is(name, code, hash_of)), None)
+        if folded and encrypted:
+            if own and text.startswith(own) and _parent(work, ino) == plan.dir:
+                work.note(finding, "the name has the length that its inode remembers")
+                _put_name(area, view, slot, own)
+            return
+        name = next((name for name in (own, text[:length]) if len(name) <= end - at and rule.fits(name, code)), None)
         if name is None:
-            name = _beginning_of(text, code, hash_of)
+            name = _beginning_of(text, code, rule)
         if name is None and not folded and 0 < length <= len(text):
-            name = wrong_byte_of(text[:length], code)
+            name = wrong_byte_of(text[:length], code, rule.may_be)
         if name is not None:
             work.note(finding, f"name {os.fsdecode(name)!r} put back: it has the entry's hash")
             _put_name(area, view, slot, name)
@@ -109,24 +143,24 @@ def dentry_name(work: Work, finding: Finding, plan: FindName | MendName | SetHas
         if not 0 < length <= len(text):
             return
         name = text[:length]
-        if not isinstance(plan, SetHash):  # the name itself is impossible
+        if not isinstance(plan, SetHash) and not encrypted:  # the name itself is impossible
             name = name.replace(b"/", b"_").replace(b"\0", b"_")
             view[at : at + length] = name
-        struct.pack_into("<I", view, dentry_shape(view.nbytes).table_at + SIZE_OF_DIR_ENTRY * slot, hash_of(name))
+        struct.pack_into("<I", view, dentry_shape(view.nbytes).table_at + SIZE_OF_DIR_ENTRY * slot, rule.hash_of(name))
         work.note(finding, "hash computed anew")
 
     return work.edit_area(plan, change) and work.surgery.changed > before
 
 
-def _start_of(area: DentryArea, view: memoryview, slot: int, hash_of: Callable[[bytes], int]) -> int | None:
+def _start_of(area: DentryArea, view: memoryview, slot: int, is_name: Callable[[bytes, int, int], bool]) -> int | None:
     """Where a name begins of which only the further slots are marked; of a deleted name none is.
 
-    A name that was written over the rest of another does not have that one's hash.
+    A name that was written over the rest of another does not have that one's hash, and is not that one's inode's.
     """
     for start in range(slot - 1, max(-1, slot - _LONGEST), -1):
-        code, _, length, _ = area.entry_at(start)
+        code, ino, length, _ = area.entry_at(start)
         at = dentry_shape(view.nbytes).names_at + F2FS_SLOT_LEN * start
-        if start + -(-length // F2FS_SLOT_LEN) > slot and _is(bytes(view[at : at + length]), code, hash_of):
+        if start + -(-length // F2FS_SLOT_LEN) > slot and is_name(bytes(view[at : at + length]), code, ino):
             return start
         if not _is_marked(view, start):
             return None
@@ -137,24 +171,16 @@ def _is_marked(view: memoryview, slot: int) -> bool:
     return bool(view[slot // 8] >> slot % 8 & 1)
 
 
-def _is(name: bytes, code: int, hash_of: Callable[[bytes], int]) -> bool:
-    return _may_be(name) and hash_of(name) == code
-
-
-def _may_be(name: bytes) -> bool:
-    return 0 < len(name) <= F2FS_NAME_LEN and b"/" not in name and b"\0" not in name and name not in DOTS
-
-
-def _beginning_of(text: bytes, code: int, hash_of: Callable[[bytes], int]) -> bytes | None:
+def _beginning_of(text: bytes, code: int, rule: Rule) -> bytes | None:
     """The shortest beginning of the text that has this hash."""
     names = (text[:count] for count in range(1, len(text) + 1))
-    if hash_of is not dentry_hash:
-        return next((name for name in names if _is(name, code, hash_of)), None)
+    if rule.hash_of is not dentry_hash:
+        return next((name for name in names if rule.fits(name, code)), None)
     hashes = beginning_hashes(text).tolist()
-    return next((name for name, found in zip(names, hashes, strict=True) if found == code and _may_be(name)), None)
+    return next((name for name, found in zip(names, hashes, strict=True) if found == code and rule.may_be(name)), None)
 
 
-def wrong_byte_of(name: bytes, code: int) -> bytes | None:
+def wrong_byte_of(name: bytes, code: int, may_be: Callable[[bytes], bool] = may_be_name) -> bytes | None:
     """The name with one byte changed that has this hash; None where there is none, or more than one."""
     found: list[bytes] = []
     width = -(-len(name) // 16) * 16
@@ -166,7 +192,7 @@ def wrong_byte_of(name: bytes, code: int) -> bytes | None:
         trials[np.arange(at.size), at] = values
         hits = np.flatnonzero(dentry_hashes_padded(trials, np.full(at.size, len(name), np.int64)) == code)
         found += [name[: at[hit]] + bytes([values[hit]]) + name[at[hit] + 1 :] for hit in hits.tolist()]
-    found = [name for name in found if _may_be(name)]
+    found = [name for name in found if may_be(name)]
     return found[0] if len(found) == 1 else None
 
 
@@ -191,6 +217,12 @@ def inode_name(work: Work, ino: int) -> bytes:
         return b""
     inode = inode_in(work.surgery.read(addr))
     return name_in(inode) if inode["i_namelen"] <= F2FS_NAME_LEN else b""
+
+
+def _parent(work: Work, ino: int) -> int:
+    """The directory that an inode remembers; 0 where there is no such inode."""
+    row = work.scan.inode_row(ino)
+    return int(work.scan.inodes["pino"][row]) if row >= 0 else 0
 
 
 def dentry_bits(work: Work, finding: Finding, plan: MarkSlots) -> bool:

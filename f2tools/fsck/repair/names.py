@@ -8,10 +8,11 @@ from contextlib import suppress
 from typing import Any
 
 from f2tools.errors import F2fsError
-from f2tools.f2fs.layout.constants import F2FS_IMMUTABLE_FL, F2FS_ROOT_INO
+from f2tools.f2fs.layout.constants import F2FS_CASEFOLD_FL, F2FS_IMMUTABLE_FL, F2FS_ROOT_INO
 from f2tools.f2fs.layout.file_type import file_type
 from f2tools.f2fs.volume.dentries import bucket_blocks, level_start
 from f2tools.f2fs.write.volume import WritableVolume
+from f2tools.fsck.facts.dentries import may_be_name
 from f2tools.fsck.facts.leaks import OldName
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import Reconnect
@@ -33,16 +34,21 @@ class NameRepairs:
             ino, pino = plan.ino, plan.pino
             inode = self._vol.live(ino)
             name = inode.name
-            directory = self._directory(pino, ino) if _possible(name) else None
+            directory = self._directory(pino, ino)
+            if directory is not None and not may_be_name(name, encrypted=directory.encrypted):
+                directory = None
             if directory is not None and self._vol.names.find(directory, name) is not None:
                 directory = None
             if directory is None:
                 directory = self._lost_found()
-                name = name if _possible(name) else b"#%d" % ino
+                name = name if may_be_name(name) else b"#%d" % ino
                 if self._vol.names.find(directory, name) is not None:
                     name = name[:240] + b"#%d" % ino
             self._attach(directory, name, inode)
-            self._done.append(f"{finding.code} ino {ino}: named {os.fsdecode(name)!r} in directory {directory.ino}")
+            said = f"{finding.code} ino {ino}: named {os.fsdecode(name)!r} in directory {directory.ino}"
+            if directory.encrypted and directory.i_flags & F2FS_CASEFOLD_FL:
+                said += "; the hash of the name needs its key, and kernels that go by hashes list it and do not find it"
+            self._done.append(said)
 
     def remember(self, missing: dict[int, int], old: Iterable[OldName]) -> None:
         """Further names of files that have fewer than links, from older copies of directory blocks.
@@ -70,7 +76,8 @@ class NameRepairs:
         with suppress(F2fsError, OSError):
             directory, inode = self._vol.live(directory_ino), self._vol.live(ino)
             fits = directory.is_dir and not inode.is_dir and file_type(inode.i_mode) == kind
-            return fits and _possible(name) and self._vol.names.find(directory, name) is None
+            possible = may_be_name(name, encrypted=directory.encrypted)
+            return fits and possible and self._vol.names.find(directory, name) is None
         return False
 
     def _directory(self, pino: int, ino: int) -> Any:
@@ -163,7 +170,7 @@ class NameRepairs:
         """The name that an entry's inode remembers in this directory."""
         with suppress(F2fsError, OSError):
             inode = self._vol.live(entry.ino)
-            if inode.i_pino == directory.ino and _possible(inode.name):
+            if inode.i_pino == directory.ino and may_be_name(inode.name, encrypted=directory.encrypted):
                 return bytes(inode.name)
         return None
 
@@ -175,7 +182,3 @@ class NameRepairs:
             number += 1
             name = entry.name[:240] + b"~%d" % number
         return name
-
-
-def _possible(name: bytes) -> bool:
-    return 0 < len(name) <= 255 and b"/" not in name and b"\0" not in name and name not in (b".", b"..")

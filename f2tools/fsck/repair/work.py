@@ -148,7 +148,11 @@ class Work:
             return True
         if found.ino != nid:
             return (nid, found.ino, found.offset) in self._missing
-        entries = self._names.get(nid, [])
+        return self.named(nid, found)
+
+    def named(self, ino: int, found: LostNode) -> bool:
+        """Whether an entry leads to an inode of that type which this copy of it remembers."""
+        entries = self._names.get(ino, [])
         if not entries:
             return False
         block = self.surgery.read(found.blkaddr)
