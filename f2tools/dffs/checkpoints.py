@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from f2tools.device.base import Device
 from f2tools.dffs.commits import Commits
-from f2tools.dffs.layout import ROOT_ID
+from f2tools.dffs.layout import MOST_INOS, ROOT_ID
 from f2tools.dffs.space import Policy
 from f2tools.dffs.state import Rolled
 from f2tools.flash.nand import Nand
@@ -79,7 +79,7 @@ class Checkpoints(Commits):
                 self._tables_changed.add(which)
         self.rolled = Rolled(seq=self.rolled.seq)
         self._ids_used = len(ids)
-        self._next_ino = max(self._next_ino, next_ino)
+        self._next_ino = min(max(self._next_ino, next_ino), MOST_INOS)
         self._loaded = True
 
     def _right_table(self, which: int, ids: dict[int, int]) -> array[int] | None:

@@ -21,7 +21,8 @@ VERSION = 1
 ROOT_ID = 1
 FIRST_INO = 1 << 16
 """Directories have their logical id for a number, all other files one from here on, which is used once."""
-MOST_INOS = 1 << 32
+MOST_INOS = (1 << 32) - 1
+"""The last number is given to no file: a checkpoint could not tell the next one."""
 MOST_IDS = 1 << 15
 """Logical ids, the first of which is none: as many as the article's mapping table has."""
 NAME_LEN = 255

@@ -65,8 +65,9 @@ def _opened(file: str, image: str, devices: tuple[str, ...], write: bool) -> Dev
     from f2tools.device.changes.undo import size_before
 
     if not devices:
+        size = size_before(file)
         device = open_device(image, write=write, below_layers=True)
-        if device.size_bytes == size_before(file):
+        if device.size_bytes == size:
             return device
         device.close()
     return open_device(image, write=write, extra=devices)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from f2tools.dffs.check import check
-from f2tools.dffs.layout import Shape
+from f2tools.dffs.layout import MOST_INOS, Shape
 from f2tools.dffs.mkfs import format_chip
 from f2tools.dffs.nodes import Directory
 from f2tools.dffs.problems import PROBLEMS
@@ -20,7 +20,7 @@ from f2tools.dffs.waiting import NoIds
 from f2tools.dffs.write import WritableVolume
 from f2tools.flash.nand import Faults, Geometry, Nand
 from tests.device.interrupt import interrupted
-from tests.dffs.volumes import SMALL, WIDE, clock, codes, colliding, content, reading, tree, volume
+from tests.dffs.volumes import SMALL, WIDE, clock, codes, colliding, content, device_of, reading, tree, volume
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "dffs.md"
 
@@ -206,3 +206,16 @@ def test_a_change_that_was_cut_off_by_ctrl_c_is_not_made_safe() -> None:
         made.close()
         assert codes(content(made)) == set(), calls
     assert cut > 10
+
+
+def test_the_last_number_that_a_file_can_have_ends_the_numbers_and_not_the_volume() -> None:
+    made = volume()
+    made.create(1, b"first", 0o644)
+    made._next_ino = MOST_INOS - 1
+    made.create(1, b"last", 0o644)
+    with pytest.raises(OSError, match="No space left"):
+        made.create(1, b"none", 0o644)
+    made.checkpoint()
+    again = Volume(device_of(made))
+    assert check(again).sound
+    assert again.state.head.next_ino == MOST_INOS

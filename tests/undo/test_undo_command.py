@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from f2tools.cli import main
 from tests.images import reference
 
 F2TOOLS = Path(sys.executable).parent / "f2tools"
@@ -79,3 +81,13 @@ def test_output_into_a_closed_pipe_is_no_failure() -> None:
     )  # fmt: skip
     assert done.returncode in (0, 141)
     assert done.stderr == ""
+
+
+def test_a_log_that_is_refused_leaves_no_file_open(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(bytes(1 << 16))
+    (tmp_path / "undo").write_bytes(b"not a log")
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        assert CliRunner().invoke(main, ["undo", str(tmp_path / "undo"), str(image)]).exit_code
+    assert len(os.listdir("/proc/self/fd")) == len(before)
