@@ -42,12 +42,16 @@ def open_untrusted(name: str, schema: str) -> sqlite3.Connection:
         raise Usage(f"{name}: not an index: {error}") from None
     try:
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_VALUE)
+        db.text_factory = _text
         db.executescript("PRAGMA trusted_schema = OFF; PRAGMA query_only = ON; PRAGMA mmap_size = 0;")
         if _objects(db) != _expected(schema):
             raise Usage(f"{name}: not an index, or one of another version of f2tools: other tables; make it again")
         problem = db.execute("PRAGMA integrity_check(1)").fetchone()
         if problem != ("ok",):
             raise Usage(f"{name}: the index is damaged; make it again")
+    except UnicodeDecodeError:  # of the message of an error that names what is wrong
+        db.close()
+        raise Usage(f"{name}: not an index: its schema is no text") from None
     except sqlite3.Error as error:
         db.close()
         raise Usage(f"{name}: not an index: {error}") from None
@@ -55,6 +59,11 @@ def open_untrusted(name: str, schema: str) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def _text(raw: bytes) -> str:
+    """Text as SQLite has it, which need not be UTF-8 where somebody made it."""
+    return raw.decode(errors="replace")
 
 
 def check_values(db: sqlite3.Connection, name: str, geo: Geometry) -> None:
@@ -65,7 +74,7 @@ def check_values(db: sqlite3.Connection, name: str, geo: Geometry) -> None:
         wrong = " OR ".join(f"NOT ({rule})" for rule in rules)
         try:
             found = db.execute(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1").fetchone()
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):
             found = True
         if found:
             raise Usage(f"{name}: the index has values in its table {table} that no scan writes; make it again")

@@ -37,6 +37,10 @@ FORGED = {
     "a name of 50 MB": "UPDATE inode SET name = zeroblob(50000000) WHERE ino = (SELECT max(ino) FROM inode)",
     "metadata of 50 MB": "INSERT INTO meta VALUES ('x', zeroblob(50000000))",
     "metadata within metadata": "UPDATE meta SET value = replace(hex(zeroblob(15000)), '00', '[[') WHERE key = 'uuid'",
+    "metadata that is no text": "UPDATE meta SET value = CAST(x'DFDF' AS TEXT) WHERE key = 'uuid'",
+    "tables that are no text": (
+        "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = sql || CAST(x'20DF' AS TEXT) WHERE name = 'meta'"
+    ),
     "nothing for metadata": "UPDATE meta SET value = NULL WHERE key = 'uuid'",
     "a number for what could not be read": "UPDATE meta SET value = '7' WHERE key = 'problems'",
     "numbers for what could not be read": "UPDATE meta SET value = '[7]' WHERE key = 'problems'",
