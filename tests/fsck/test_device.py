@@ -223,6 +223,23 @@ def test_the_first_superblock_loses_its_table_of_devices_and_what_is_advised_doe
     assert [path.read_bytes() for path in image.devices] == before
 
 
+@pytest.mark.parametrize("copy", [0, 1])
+def test_a_byte_in_the_path_of_a_device_that_there_is_not_asks_for_none(copy: int, tmp_path: Path) -> None:
+    """Every command named it, and asked for it with --device."""
+    image = reference("multi-device").copy(tmp_path)
+    good = tree_of(image.path, *image.extra)
+    size = (SuperBlock.offset_of("qf_ino") - SuperBlock.offset_of("devs")) // 8
+    with image.path.open("r+b") as file:
+        file.seek(F2FS_SUPER_OFFSET + 4096 * copy + SuperBlock.offset_of("devs") + 2 * size)
+        file.write(b"x")
+    given = [word for path in image.extra for word in ("--device", path)]
+    assert f2("info", image.path, *given).code == 0
+    assert "device 2 has no segments" in f2("fsck", image.path, *given).text
+    assert f2("fsck", "-y", image.path, *given).code == 1
+    assert not bad(examine(image.path, *image.extra))
+    assert tree_of(image.path, *image.extra) == good
+
+
 def test_a_table_of_devices_in_the_superblock_of_another_volume_counts_for_nothing() -> None:
     with f2tools.open(reference("multi-device").path, list(reference("multi-device").extra)) as volume:
         sound, lost, stale = (SuperBlock.parse(volume.sb.build()) for _ in range(3))

@@ -151,9 +151,11 @@ def _counts(sb: SuperBlock) -> Iterator[str]:
         yield "no room for NAT or SIT"
     if sb.devs[0].path.strip(b"\0"):
         total = 0
-        for device in sb.devs[:MAX_DEVICES]:
+        for number, device in enumerate(sb.devs[:MAX_DEVICES]):
             if not device.path.strip(b"\0"):
                 break
+            if not device.total_segments:
+                yield f"device {number} has no segments"
             total += device.total_segments
         if total != sb.segment_count:
             yield f"the devices have {total} segments, the volume {sb.segment_count}"
