@@ -100,7 +100,7 @@ def _lost_marks(scan: Scan, i: int, places: tuple[tuple[int, int], ...]) -> Find
     named = ", ".join(str(number) for number in sorted(fofs)[:TOLD]) + (", ..." if len(fofs) > TOLD else "")
     return Finding(
         problems.CLUSTER_MARK, area="main", blkaddr=int(scan.addr[node]), ino=int(scan.nid[node]),
-        found=f"{len(places)} clusters", note=f"file block {named}", repair=SetMarks(places),
+        count=len(places), note=f"file block{'s'[: len(places) - 1]} {named}", repair=SetMarks(places),
     )  # fmt: skip
 
 

@@ -171,7 +171,7 @@ def cluster_marks(work: Work, finding: Finding, plan: SetMarks) -> bool:
         places.setdefault(nid, []).append(ofs)
     for nid, some in places.items():
         work.surgery.set_addresses(nid, dict.fromkeys(some, COMPRESS_ADDR), work.start_word(nid))
-    work.note(finding, f"{len(plan.places)} compressed clusters found by what they hold")
+    work.note(finding, "put back, by what lies behind it")
     return True
 
 
