@@ -68,7 +68,10 @@ class Mending(WritableVolume):
     def _stands(self) -> tuple[State, Rolled]:
         if not self.pages.has_spare:
             raise Unsupported(f"{self.pages.name}: a dump without spare areas can't be repaired")
-        self.scan = Scan(self.pages, checkpoint_blocks(self.sb), self.advance)
+        places = checkpoint_blocks(self.sb)
+        if not places:
+            raise Corrupt(Where(area="superblock"), "it names no block for checkpoints, and none can be made")
+        self.scan = Scan(self.pages, places, self.advance)
         self.last_seq = self.scan.last_seq
         state = newest_by_looking(self.pages, self.sb)
         if state is not None and self.scan.last_checkpoint() <= state.head.number & 0xFFFFFFFF:

@@ -309,10 +309,11 @@ class ClearClusters(SetField):
 
 
 class SetMarks(RepairPlan):
-    """Let compressed clusters begin at places of nodes: (nid, ofs_in_node)."""
+    """Let compressed clusters begin at places of nodes: (nid, ofs_in_node).  `sure`: a count of the inode agrees."""
 
     name: ClassVar[str] = "cluster-marks"
     places: tuple[tuple[int, int], ...]
+    sure: bool
 
 
 class SetParentName(SetField):

@@ -930,7 +930,7 @@ CLUSTER_CONTENT = _problem(
 CLUSTER_MARK = _problem(
     "Z003", "cluster-mark", ERROR, "the mark of a compressed cluster is lost",
     "The kernel would read its blocks as they are, compressed, as content of the file.",
-    "the mark is put back: what lies behind it can be decompressed",
+    "the mark is put back: what lies behind it can be decompressed; with -p only where a count of the inode agrees",
     plans=(SetMarks,),
 )  # fmt: skip
 VERITY = _problem(

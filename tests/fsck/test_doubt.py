@@ -197,6 +197,30 @@ def test_content_that_looks_like_a_compressed_cluster_stays_content(tmp_path: Pa
     assert _content(path) == good
 
 
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_hole_before_what_looks_like_a_cluster_stays_in_a_file_with_released_blocks(
+    dense: bool, tmp_path: Path
+) -> None:
+    """A sparse copy of the image of a volume with compressed files, say; nothing counts marks there."""
+    inner = compress_cluster(bytes(range(256)) * 64, 1)
+    assert inner is not None
+    assert len(inner) == BLOCK
+    path = _file(tmp_path, {1: inner, 4 if dense else 8: bytes(range(256)) * 64}, log=2)
+    good = _content(path)
+    p = Made(path)
+    inode, words = p.vol.path("/file").inode, p.words("/file")
+    reserved = [at for at, word in enumerate(words) if word == NEW_ADDR]
+    assert words.count(COMPRESS_ADDR) == 1
+    for at in reserved:
+        p.address("/file", at, 0)
+    released = inode.i_inline | F2FS_COMPRESS_RELEASED
+    p.inode("/file", i_inline=released, i_compr_blocks=0, i_blocks=inode.i_blocks - len(reserved) - 1)
+    p.close()
+    assert repair(path, careful=True).after.counts["C004"] == 0
+    assert ("Z003" in _codes(examine(path))) == dense
+    assert _content(path) == good
+
+
 @pytest.mark.parametrize("wrong", [0, NEW_ADDR])
 def test_a_cluster_of_which_the_content_is_gone_gets_no_mark_back(wrong: int, tmp_path: Path) -> None:
     path = _file(tmp_path, {0: _barely_packed(2)}, log=4)

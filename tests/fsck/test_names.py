@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import f2tools
-from f2tools.f2fs.layout.constants import F2FS_CASEFOLD_FL
+from f2tools.f2fs.layout.constants import F2FS_CASEFOLD_FL, FADVISE_ENCRYPT_BIT, FADVISE_LOST_PINO_BIT
 from f2tools.f2fs.layout.hashes import dentry_hash, dentry_hashes_padded
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.fsck.findings import Finding
@@ -172,3 +172,46 @@ def test_a_casefolded_directory_whose_inode_is_lost_keeps_its_names_and_folds_th
     assert paths_of(image) == before
     with f2tools.open(image) as volume:
         assert volume.path("/Folded/BELOW/GRÖSSE-002").inode.kind == "file"
+
+
+def test_a_mark_of_encryption_on_a_casefolded_directory_costs_no_name_of_files_that_remember_others(
+    tmp_path: Path,
+) -> None:
+    """Of hard links, and of what was saved under another name and renamed over this one."""
+    image = fresh(tmp_path, "--size 64M -C utf8")
+    with writable(image) as volume:
+        directory = volume.mkdir(3, b"Folded", 0o755)
+        volume.set_flags(directory, F2FS_CASEFOLD_FL)
+        volume.create(directory, b"UPPER.TXT", 0o644)
+        volume.link(volume.create(directory, b"note.txt", 0o644), directory, b"note")
+        for name, remembered in ((b"doc.txt", b"doc.txt~"), (b"pic.jpg.tmp", b"pic.jpg")):
+            inode = volume.live(volume.create(directory, name, 0o644))
+            inode.set(i_name=remembered, i_namelen=len(remembered), i_advise=inode.i_advise | FADVISE_LOST_PINO_BIT)
+            volume.nodes.touch(inode)
+    before = paths_of(image)
+    with writable(image) as volume:
+        inode = volume.live(directory)
+        inode.set(i_advise=inode.i_advise | FADVISE_ENCRYPT_BIT)
+        volume.nodes.touch(inode)
+    assert repair(image).complete
+    assert paths_of(image) == before
+
+
+@pytest.mark.parametrize("length", [16, 3, 49])
+def test_a_name_with_a_keyed_hash_outlives_a_wrong_length_that_its_inode_remembers(length: int, tmp_path: Path) -> None:
+    p = Patient("fscrypt-android", tmp_path)
+    before = paths_of(p.path)
+    victims = [
+        f"{directory.decode().rstrip('/')}/{entry.name.decode()}"
+        for directory, above, entries in p.vol.walk()
+        if above.encrypted and above.i_flags & F2FS_CASEFOLD_FL
+        for entry in entries
+        if entry.inode.i_namelen == 48
+    ]
+    assert victims
+    for path in victims[:4]:
+        p.inode(path, i_namelen=length)
+    p.close()
+    assert "D016" not in codes(examine(p.path))
+    assert repair(p.path).complete
+    assert paths_of(p.path) == before

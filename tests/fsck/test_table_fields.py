@@ -9,12 +9,18 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from f2tools.device import open_device
+from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.layout.xattr import XattrEntry, XattrHeader, xattr_places
+from f2tools.f2fs.volume.checkpoint import checkpoint_crc
 from f2tools.fsck.repair.attributes import sound_xattrs
-from tests.fsck import table_fields
+from tests.f2fs.write.volumes import fresh, reading, writable
+from tests.fsck import fields, table_fields
+from tests.fsck.trees import tree_of
 
 ALL = bool(int(os.environ.get("F2_FSCK_EVERY", "0")))
 MORE = (
@@ -202,3 +208,34 @@ def test_no_flipped_bit_makes_of_a_value_what_only_root_may_set() -> None:
                 size = wrong[item.at + 1]  # its own name may be cut
                 itself = {(wrong[item.at], bytes(wrong[item.name_at : item.name_at + size]))}
                 assert {each for each in found - mine if each[0] in (4, 6)} <= itself
+
+
+def test_an_orphan_block_that_was_emptied_is_no_summary(tmp_path: Path) -> None:
+    """A pack may have one, as fsck.f2fs leaves it, and lose the flag of orphans: its journals lie behind it."""
+    image = fresh(tmp_path)
+    with writable(image) as volume:
+        made = [volume.create(F2FS_ROOT_INO, b"f%d" % number, 0o644) for number in range(40)]
+    with writable(image) as volume:
+        for ino in made[:10]:
+            volume.write(ino, 0, b"newer" * 1000)
+        volume.create(volume.mkdir(F2FS_ROOT_INO, b"new", 0o755), b"file", 0o644)
+    good = tree_of(image)
+    with reading(image) as volume:
+        assert len(volume.summaries.journals.nat)
+        pack, cp = volume.pack, volume.pack.cp
+    assert cp.cp_pack_start_sum == 1
+    start, count = pack.blkaddr * 4096, cp.cp_pack_total_block_count
+    raw = image.read_bytes()[start : start + 4096 * count]
+    cp.cp_pack_total_block_count, cp.cp_pack_start_sum = count + 1, 2
+    head = bytearray(raw[:4096])
+    head[: len(cp.build())] = cp.build()
+    at = cp.checksum_offset
+    head[at : at + 4] = checkpoint_crc(bytes(head), at).to_bytes(4, "little")
+    with image.open("r+b") as file:
+        file.seek(start)
+        file.write(bytes(head) + bytes(4096) + raw[4096:-4096] + bytes(head))
+    assert tree_of(image) == good
+    with open_device(image, write=True) as device:
+        left, _ = fields.mended(device)
+    assert not left
+    assert tree_of(image) == good

@@ -56,6 +56,15 @@ def name_in(inode: Any) -> bytes:
     return bytes(inode["i_name"])[:length].ljust(length, b"\0")
 
 
+def hash_behind(i_name: bytes, i_namelen: int) -> int | None:
+    """The hash that stands behind the name in an inode below an encrypted, casefolded directory; None where none fits.
+
+    It is made with a key, which recovery does not have: init_dent_inode().
+    """
+    end = i_namelen + 4
+    return int.from_bytes(i_name[i_namelen:end], "little") if end <= F2FS_NAME_LEN else None
+
+
 def flag_at(offset: AnyOffset, directory: bool) -> AnyOffset:
     """The flag of the footer of a node at this offset, or at each of these; nodes of all but directories are cold."""
     return offset << OFFSET_BIT_SHIFT & U32_MAX | (0 if directory else 1 << COLD_BIT_SHIFT)

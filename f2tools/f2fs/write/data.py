@@ -474,7 +474,7 @@ class FileData:
                 else:
                     inode.set(i_size=offset + length)
             return
-        (self._collapse if what == FALLOC_FL_COLLAPSE_RANGE else self._insert)(inode, offset, length)
+        self._shift(inode, offset, length, insert=what == FALLOC_FL_INSERT_RANGE)
 
     def _preallocate(self, inode: LiveInode, offset: int, length: int) -> None:
         touched = self._touched(offset, length)
@@ -523,37 +523,35 @@ class FileData:
         self.drop_pages(inode.ino, first, last)
         return first, last
 
-    def _collapse(self, inode: LiveInode, offset: int, length: int) -> None:
+    def _shift(self, inode: LiveInode, offset: int, length: int, *, insert: bool) -> None:
+        """Collapse a range, or insert one as a hole: all that lies behind it moves."""
         size = self.geo.block_size
-        if offset % size or length % size or offset + length >= inode.i_size:
+        if offset % size or length % size or offset + (0 if insert else length) >= inode.i_size:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        self.convert_inline(inode)
-        self.write_back(inode)
-        first, by = offset // size, length // size
-        blocks = -(-inode.i_size // size)
-        self._mapper.release(inode, first, first + by)
-        for start in range(first + by, blocks, MOVED_BLOCKS):
-            self._move(inode, start, min(start + MOVED_BLOCKS, blocks), -by)
-        self._mapper.truncate(inode, blocks - by)
-        inode.set(i_size=inode.i_size - length)
-        self._nodes.touch(inode)
-
-    def _insert(self, inode: LiveInode, offset: int, length: int) -> None:
-        size = self.geo.block_size
-        if offset % size or length % size or offset >= inode.i_size:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        if inode.i_size + length > self._mapper.max_blocks(inode) * size:
+        if insert and inode.i_size + length > self._mapper.max_blocks(inode) * size:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         self.convert_inline(inode)
         self.write_back(inode)
         first, by = offset // size, length // size
         blocks = -(-inode.i_size // size)
-        self._mapper.require_nodes(inode, first, blocks + by)
-        self._mapper.truncate(inode, blocks)
-        for stop in range(blocks, first, -MOVED_BLOCKS):
-            self._move(inode, max(first, stop - MOVED_BLOCKS), stop, by)
-        inode.set(i_size=inode.i_size + length)
+        some = self._stretches(inode, first if insert else first + by, blocks)
+        if insert:
+            self._mapper.require_nodes(inode, [(start + by, stop + by) for start, stop in some])
+            self._mapper.truncate(inode, blocks)
+            for start, stop in reversed(some):
+                self._move(inode, start, stop, by)
+        else:
+            self._mapper.release(inode, first, first + by)
+            for start, stop in some:
+                self._move(inode, start, stop, -by)
+            self._mapper.truncate(inode, blocks - by)
+        inode.set(i_size=inode.i_size + (length if insert else -length))
         self._nodes.touch(inode)
+
+    def _stretches(self, inode: LiveInode, first: int, stop: int) -> list[tuple[int, int]]:
+        """(first block, end) of what each node maps between these blocks."""
+        spans = self._reader.spans(inode, first, stop)
+        return [(max(fofs, first), min(fofs + addrs.size, stop)) for fofs, addrs in spans if addrs.any()]
 
     def _move(self, inode: LiveInode, start: int, stop: int, by: int) -> None:
         """Move blocks [start, stop) of a file by some places into a hole; content is copied.

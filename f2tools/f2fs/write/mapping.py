@@ -5,7 +5,7 @@ The direct nodes of a file are numbered here from 0 in file order; the inode's o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -113,9 +113,9 @@ class Mapper:
                 return 0
         return missing + -(-missing // self.geo.addrs_per_block) + 3
 
-    def require_nodes(self, inode: LiveInode, first: int, stop: int) -> None:
-        """ENOSPC unless there is room for the nodes that mapping blocks [first, stop) may take."""
-        needed = self.nodes_needed(inode, first, stop)
+    def require_nodes(self, inode: LiveInode, some: Iterable[tuple[int, int]]) -> None:
+        """ENOSPC unless there is room for the nodes that mapping blocks [first, stop) of each of these may take."""
+        needed = sum(self.nodes_needed(inode, first, stop) for first, stop in some)
         self._space.require(needed, needed)
 
     def _groups(self, inode: LiveInode, fofs: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:

@@ -35,7 +35,7 @@ from f2tools.f2fs.layout.constants import (
     XATTR_NODE_OFFSET,
 )
 from f2tools.f2fs.layout.file_type import file_type
-from f2tools.f2fs.layout.footers import body_of
+from f2tools.f2fs.layout.footers import body_of, hash_behind
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import direct_nodes, is_dnode, number_of
@@ -233,8 +233,7 @@ class _Applier:
         """Without the key the hash of an encrypted name that ignores case is known from the inode alone."""
         if not directory.encrypted or not self._vol.names.casefolded(directory):
             return None
-        at = source.i_namelen
-        return int.from_bytes(source.i_name[at : at + 4], "little")
+        return hash_behind(source.i_name, source.i_namelen)
 
     def _replace(self, directory: LiveInode, there: Dentry) -> None:
         """The file that had the name before was removed after the checkpoint.  Where the files of a directory have gone

@@ -57,8 +57,9 @@ def check_clusters(scan: Scan) -> Iterator[Finding]:
 def check_marks(scan: Scan) -> Iterator[Finding]:
     """Where an inode says that more was saved than its marks do, its clusters are asked.
 
-    It doesn't say so where what was saved has been released; there i_blocks counts no mark, and a cluster without a
-    first address is odd.  What is encrypted can't be asked: there the count has to agree.
+    It doesn't say so where what was saved has been released; there i_blocks counts no mark.  A hole where a cluster
+    begins is no evidence but in a file without any other, which nobody wrote to in parts.  What is encrypted can't be
+    asked: there the count has to agree.
     """
     table = scan.inodes
     released = table["inline"] & F2FS_COMPRESS_RELEASED != 0
@@ -79,8 +80,10 @@ def check_marks(scan: Scan) -> Iterator[Finding]:
         missing = None if released[i] else int(table["compr_blocks"][i]) - int(table["saved"][i])
         count = int(table["cluster"][i])
         places = dict[tuple[int, int], int]()  # of a lost mark -> what its cluster saved
+        begun = 0  # clusters with a first address
         for node in some.tolist():
             words = _words(scan, i, node)
+            begun += int(np.count_nonzero(words[::count]))
             likely = (
                 _shaped(words, count, scan.geo) if secret[i] else likely_heads(words, count, scan.geo, scan.image.read)
             )
@@ -90,17 +93,20 @@ def check_marks(scan: Scan) -> Iterator[Finding]:
                     body = words[ofs + 1 : ofs + count]
                     places[place] = 1 + int(np.count_nonzero(body == NEW_ADDR))
         saved = sum(places.values())
-        if places and (missing is None or saved == missing or (saved < missing and not secret[i])):
-            yield _lost_marks(scan, i, tuple(places))
+        counted = missing is not None or table["blocks"][i] < blocks[i]
+        dense = begun + len(places) > int(table["last"][i]) // count
+        fits = missing is None or saved == missing or (saved < missing and not secret[i])
+        if places and fits and (counted or dense):
+            yield _lost_marks(scan, i, tuple(places), sure=bool(counted))
 
 
-def _lost_marks(scan: Scan, i: int, places: tuple[tuple[int, int], ...]) -> Finding:
+def _lost_marks(scan: Scan, i: int, places: tuple[tuple[int, int], ...], *, sure: bool) -> Finding:
     node = scan.inodes["node"][i]
     fofs = [int(scan.fofs[scan.row_of(nid)]) + ofs for nid, ofs in places]
     named = ", ".join(str(number) for number in sorted(fofs)[:TOLD]) + (", ..." if len(fofs) > TOLD else "")
     return Finding(
         problems.CLUSTER_MARK, area="main", blkaddr=int(scan.addr[node]), ino=int(scan.nid[node]),
-        count=len(places), note=f"file block{'s'[: len(places) - 1]} {named}", repair=SetMarks(places),
+        count=len(places), note=f"file block{'s'[: len(places) - 1]} {named}", repair=SetMarks(places, sure),
     )  # fmt: skip
 
 

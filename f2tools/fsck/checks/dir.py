@@ -32,7 +32,7 @@ from f2tools.fsck import problems
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.dentries import SLOTS, folded_hash
 from f2tools.fsck.facts.tree import Tree
-from f2tools.fsck.facts.witnesses import remembered_name
+from f2tools.fsck.facts.witnesses import remembered_hash, remembered_name
 from f2tools.fsck.findings import Finding, Problem
 from f2tools.fsck.plans import (
     AddDots,
@@ -168,7 +168,10 @@ def check_names(tree: Tree) -> Iterator[Finding]:
 
 
 def _of_other_length(tree: Tree, encrypted: NDArray[np.bool_]) -> Iterator[Finding]:
-    """Names whose hashes need a key, so that only their inodes know how long they are."""
+    """Names whose hashes need a key: an inode that remembers such a hash knows how long the name with it is.
+
+    Without it the inode may remember another name: of a hard link, or from before it was renamed.
+    """
     table, scan = tree.entries, tree.scan
     rows = np.flatnonzero(table["folded"] & tree.named & (tree.target >= 0))
     rows = rows[encrypted[table["dir"][rows]]]
@@ -177,7 +180,8 @@ def _of_other_length(tree: Tree, encrypted: NDArray[np.bool_]) -> Iterator[Findi
     other = here & (scan.inodes["namelen"][owner] != table["name_len"][rows])
     for i in rows[other].tolist():
         name, own = tree.name(i), remembered_name(tree, int(tree.target[i]))
-        if own and (name.startswith(own) or own.startswith(name)):
+        this = remembered_hash(tree, int(tree.target[i])) == int(table["hash"][i])
+        if this and own and (name.startswith(own) or own.startswith(name)):
             yield _entry(tree, i, problems.DENTRY_NAME_LENGTH, len(name), len(own), plan=FindName)
 
 

@@ -335,9 +335,15 @@ def _text(batch: InodeBatch, i: int) -> bytes:
 
 
 def cipher_length(area: bytes, size: int) -> int:
-    """The length of an encrypted link's target, which begins with the length of what follows (fscrypt_symlink_data)."""
-    length = int.from_bytes(area[:2], "little")
-    return 2 + length if 0 < length <= min(len(area) - 2, LONGEST_TARGET) else size
+    """The length of an encrypted link's target, which begins with the length of what follows (fscrypt_symlink_data).
+
+    That length may be wrong as well as the inode's size: what lies between the two decides.
+    """
+    follows = int.from_bytes(area[:2], "little")
+    if not 0 < follows <= min(len(area) - 2, LONGEST_TARGET):
+        return size
+    length = 2 + follows
+    return length if any(area[size:length]) or (length < size and not any(area[length:size])) else size
 
 
 def text_length(area: bytes, size: int) -> int:

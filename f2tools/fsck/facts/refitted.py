@@ -20,6 +20,7 @@ from f2tools.f2fs.layout.constants import (
     CP_UMOUNT_FLAG,
     NR_CURSEG_DATA_TYPE,
 )
+from f2tools.f2fs.layout.summary import NatJournal, journal_size
 from f2tools.f2fs.volume.checkpoint import Pack, resealed
 from f2tools.f2fs.volume.geometry import Geometry
 
@@ -29,15 +30,16 @@ Patch = tuple[int, bytes]
 def refitted_pack(device: Device, geo: Geometry, pack: Pack) -> list[Patch]:
     """The writes that put cp_pack_start_sum and flags right where the blocks of a valid pack say something else.
 
-    Orphan blocks are numbered, or at least hold numbers of inodes.  How many summary blocks there are tells which:
-    three of nodes, or none; three of data, or one or two that are compact.
+    Orphan blocks are numbered, and compact summaries begin with a journal.  How many summary blocks there are tells
+    which: three of nodes, or none; three of data, or one or two that are compact.
     """
     size, cp, first = geo.block_size, Checkpoint.parse(pack.head), 1 + geo.cp_payload
     last = cp.cp_pack_total_block_count - 1
     try:
-        rows = OrphanBlock.at(size).table(device.read_range(pack.blkaddr + first, last - first, size))
+        blocks = device.read_range(pack.blkaddr + first, last - first, size)
     except F2fsError:
         return []
+    rows = OrphanBlock.at(size).table(blocks)
     said = cp.cp_pack_start_sum - first
     if _numbered(rows, said):
         cp.ckpt_flags |= CP_ORPHAN_PRESENT_FLAG
@@ -49,10 +51,10 @@ def refitted_pack(device: Device, geo: Geometry, pack: Pack) -> list[Patch]:
             return []
         else:
             cp.ckpt_flags &= ~CP_ORPHAN_PRESENT_FLAG
-    elif geo.cp_payload or _has_orphans(rows[: max(said, 0)], geo):
-        return []
-    else:
+    elif said > 0 and not geo.cp_payload and _has_journal(blocks[0], geo):
         cp.cp_pack_start_sum = first
+    elif said or geo.cp_payload:
+        return []
     nodes, data = divmod(last - cp.cp_pack_start_sum - 1, NR_CURSEG_DATA_TYPE)
     flags = CP_COMPACT_SUM_FLAG if data < NR_CURSEG_DATA_TYPE - 1 else 0
     unmounted, compact = cp.ckpt_flags & (CP_UMOUNT_FLAG | CP_FASTBOOT_FLAG), cp.ckpt_flags & CP_COMPACT_SUM_FLAG
@@ -73,17 +75,14 @@ def _numbered(rows: NDArray[np.void], count: int) -> bool:
     return some.size == count > 0 and bool((right & (some["entry_count"] <= some["ino"].shape[1])).all())
 
 
-def _has_orphans(rows: NDArray[np.void], geo: Geometry) -> bool:
-    """Whether one of these blocks may be of orphans: numbers of inodes, as many as it says, and nothing behind them."""
-    for row in rows:
-        count, inos = int(row["entry_count"]), row["ino"]
-        if (
-            0 < count <= inos.size
-            and ((inos[:count] > 0) & (inos[:count] < geo.max_nid)).all()
-            and not inos[count:].any()
-        ):
-            return True
-    return False
+def _has_journal(block: NDArray[np.uint8], geo: Geometry) -> bool:
+    """Whether a block begins with a journal of the NAT, each entry for another node, as compact summaries do."""
+    row = NatJournal.at(geo.sum_block_size).table(block[: journal_size(geo.sum_block_size)])[0]
+    count = int(row["n_nats"])
+    entries = row["entries"][:count]
+    nids, places = entries["nid"].astype(np.int64), entries["ne"]["block_addr"].astype(np.int64)
+    fits = (nids > 0) & (nids < geo.max_nid) & (geo.in_main(places) | (places <= 1))
+    return 0 < count == entries.size == np.unique(nids).size and bool(fits.all())
 
 
 __all__ = ["refitted_pack"]

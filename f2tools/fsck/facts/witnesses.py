@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import COMPRESS_ADDR, F2FS_INLINE_DATA, F2FS_INLINE_DENTRY, F2FS_ROOT_INO
 from f2tools.f2fs.layout.file_type import S_IFMT, S_IFMTS, mode_of_type
-from f2tools.f2fs.layout.footers import inode_in, name_in
+from f2tools.f2fs.layout.footers import hash_behind, inode_in, name_in
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.fsck.facts.reach import Reach
@@ -186,6 +186,12 @@ def _short_of_names(tree: Reach) -> NDArray[np.intp]:
 def _type_fits(tree: Reach, entry: int, row: int) -> bool:
     kind = stat.S_IFMT(int(tree.scan.inodes["mode"][row]))
     return mode_of_type(int(tree.entries["type"][entry])) == kind
+
+
+def remembered_hash(tree: Reach, row: int) -> int | None:
+    """The hash that an inode remembers behind its name; it means something below an encrypted, casefolded directory."""
+    inode = inode_in(tree.scan.image.block(int(tree.scan.inode_addrs[row])))
+    return hash_behind(inode["i_name"].tobytes(), int(inode["i_namelen"]))
 
 
 def remembered_name(tree: Reach, row: int) -> bytes:

@@ -165,7 +165,9 @@ def data_pointers(work: Work, finding: Finding, plan: FindBlocks) -> bool:
 
 
 def cluster_marks(work: Work, finding: Finding, plan: SetMarks) -> bool:
-    """Put back the marks of compressed clusters."""
+    """Put back the marks of compressed clusters; a careful repair does only where a count speaks for it."""
+    if work.careful and not plan.sure:
+        return False
     places = dict[int, list[int]]()
     for nid, ofs in plan.places:
         places.setdefault(nid, []).append(ofs)

@@ -29,6 +29,7 @@ from f2tools.f2fs.layout.hashes import beginning_hashes, dentry_hash, dentry_has
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.fsck.facts.dentries import folded_hash, may_be_name
+from f2tools.fsck.facts.witnesses import remembered_hash, remembered_name
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import (
     AddDots,
@@ -43,7 +44,7 @@ from f2tools.fsck.plans import (
     SetTarget,
     SetType,
 )
-from f2tools.fsck.repair.work import Work
+from f2tools.fsck.repair.work import Work, named
 
 _LONGEST = -(-F2FS_NAME_LEN // F2FS_SLOT_LEN)  # slots
 
@@ -79,7 +80,7 @@ def own_target(work: Work, finding: Finding, plan: SetTarget) -> bool:
     ino = int(finding.found or 0)
     valid = work.leaks.node(ino)
     lost = valid or next(work.leaks.old_nodes(ino), None)
-    speaks = lost is not None and (work.wanted if valid else work.named)(ino, lost)
+    speaks = lost is not None and (work.wanted(ino, lost) if valid else named(work, ino, lost))
     if speaks and work.scan.row_of(ino) < 0 and work.adopt(ino):
         work.note(finding, f"nid {ino} found by its footer")
         return True
@@ -108,7 +109,7 @@ def dentry_name(work: Work, finding: Finding, plan: FindName | MendName | SetHas
 
     def is_name(name: bytes, code: int, ino: int) -> bool:
         if folded and encrypted:
-            return bool(name) and name == inode_name(work, ino) and _parent(work, ino) == plan.dir
+            return name == _named_here(work, ino, code, plan.dir) and _lacks_name(work, ino)
         return rule.fits(name, code)
 
     before = work.surgery.changed
@@ -127,7 +128,8 @@ def dentry_name(work: Work, finding: Finding, plan: FindName | MendName | SetHas
         text = bytes(view[at : min(at + F2FS_NAME_LEN, end)])
         own = inode_name(work, ino)
         if folded and encrypted:
-            if own and text.startswith(own) and _parent(work, ino) == plan.dir:
+            own = _named_here(work, ino, code, plan.dir)
+            if own and text.startswith(own):
                 work.note(finding, "the name has the length that its inode remembers")
                 _put_name(area, view, slot, own)
             return
@@ -219,10 +221,16 @@ def inode_name(work: Work, ino: int) -> bytes:
     return name_in(inode) if inode["i_namelen"] <= F2FS_NAME_LEN else b""
 
 
-def _parent(work: Work, ino: int) -> int:
-    """The directory that an inode remembers; 0 where there is no such inode."""
+def _named_here(work: Work, ino: int, code: int, directory: int) -> bytes:
+    """The name that an inode remembers, if that is in this directory, and has a hash with a key that is this one."""
     row = work.scan.inode_row(ino)
-    return int(work.scan.inodes["pino"][row]) if row >= 0 else 0
+    here = row >= 0 and int(work.scan.inodes["pino"][row]) == directory
+    return remembered_name(work.tree, row) if here and remembered_hash(work.tree, row) == code else b""
+
+
+def _lacks_name(work: Work, ino: int) -> bool:
+    row = work.scan.inode_row(ino)
+    return row >= 0 and int(work.tree.names[row]) < max(1, int(work.scan.inodes["links"][row]))
 
 
 def dentry_bits(work: Work, finding: Finding, plan: MarkSlots) -> bool:

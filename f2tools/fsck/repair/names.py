@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import Any
 
 from f2tools.errors import F2fsError
-from f2tools.f2fs.layout.constants import F2FS_CASEFOLD_FL, F2FS_IMMUTABLE_FL, F2FS_ROOT_INO
+from f2tools.f2fs.layout.constants import F2FS_IMMUTABLE_FL, F2FS_ROOT_INO
 from f2tools.f2fs.layout.file_type import file_type
+from f2tools.f2fs.layout.footers import hash_behind
 from f2tools.f2fs.volume.dentries import bucket_blocks, level_start
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.fsck.facts.dentries import may_be_name
@@ -35,20 +36,27 @@ class NameRepairs:
             inode = self._vol.live(ino)
             name = inode.name
             directory = self._directory(pino, ino)
+            code = None
+            if directory is not None and self._is_secret(directory):
+                code = hash_behind(inode.i_name, inode.i_namelen)
+                if code is None:
+                    directory = None
             if directory is not None and not may_be_name(name, encrypted=directory.encrypted):
                 directory = None
-            if directory is not None and self._vol.names.find(directory, name) is not None:
+            if directory is not None and self._vol.names.find(directory, name, code) is not None:
                 directory = None
             if directory is None:
+                code = None
                 directory = self._lost_found()
                 name = name if may_be_name(name) else b"#%d" % ino
                 if self._vol.names.find(directory, name) is not None:
                     name = name[:240] + b"#%d" % ino
-            self._attach(directory, name, inode)
-            said = f"{finding.code} ino {ino}: named {os.fsdecode(name)!r} in directory {directory.ino}"
-            if directory.encrypted and directory.i_flags & F2FS_CASEFOLD_FL:
-                said += "; the hash of the name needs its key, and kernels that go by hashes list it and do not find it"
-            self._done.append(said)
+            self._attach(directory, name, inode, code)
+            self._done.append(f"{finding.code} ino {ino}: named {os.fsdecode(name)!r} in directory {directory.ino}")
+
+    def _is_secret(self, directory: Any) -> bool:
+        """Whether the hashes of its names need a key."""
+        return bool(directory.encrypted and self._vol.names.casefolded(directory))
 
     def remember(self, missing: dict[int, int], old: Iterable[OldName]) -> None:
         """Further names of files that have fewer than links, from older copies of directory blocks.
@@ -112,12 +120,12 @@ class NameRepairs:
             self._vol.live(F2FS_ROOT_INO).set(i_flags=flags)
         return self._vol.live(ino)
 
-    def _attach(self, directory: Any, name: bytes, inode: Any) -> None:
+    def _attach(self, directory: Any, name: bytes, inode: Any, code: int | None = None) -> None:
         vol = self._vol
         vol.balance(64)
         directory, inode = vol.live(directory.ino), vol.live(inode.ino)
-        place = vol.names.room(directory, name)
-        vol.names.add(directory, place, name, inode.ino, file_type(inode.i_mode))
+        place = vol.names.room(directory, name, code)
+        vol.names.add(directory, place, name, inode.ino, file_type(inode.i_mode), code)
         if inode.is_dir:
             vol.names.set_parent(inode, directory.ino)
         if inode.i_pino != directory.ino or inode.name != name:
@@ -151,7 +159,8 @@ class NameRepairs:
             name = self._other_name(directory, entry, seen) if twice else entry.name
             vol.balance(64)
             directory = vol.live(ino)
-            vol.names.add(directory, vol.names.room(directory, name), name, entry.ino, entry.file_type)
+            code = entry.hash_code if name == entry.name and self._is_secret(directory) else None
+            vol.names.add(directory, vol.names.room(directory, name, code), name, entry.ino, entry.file_type, code)
             seen[name] = entry.ino
             self._done.append(f"D006 ino {ino}: entry {os.fsdecode(name)!r} moved")
 

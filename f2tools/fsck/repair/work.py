@@ -148,22 +148,7 @@ class Work:
             return True
         if found.ino != nid:
             return (nid, found.ino, found.offset) in self._missing
-        return self.named(nid, found)
-
-    def named(self, ino: int, found: LostNode) -> bool:
-        """Whether an entry leads to an inode of that type which this copy of it remembers."""
-        entries = self._names.get(ino, [])
-        if not entries:
-            return False
-        block = self.surgery.read(found.blkaddr)
-        inode = inode_in(block)
-        name = name_in(inode) if inode["i_namelen"] <= F2FS_NAME_LEN else b""
-        pino, kind = int(inode["i_pino"]), stat.S_IFMT(int(inode["i_mode"]))
-        for entry in entries:
-            same_name, same_dir = self.tree.name(entry) == name, self.tree.ino(int(self._dirs[entry])) == pino
-            if mode_of_type(int(self.tree.entries["type"][entry])) == kind and (same_name or same_dir):
-                return True
-        return False
+        return named(self, nid, found)
 
     @cached_property
     def lost_inline(self) -> set[int]:
@@ -545,6 +530,23 @@ def _extra_size(block: NDArray[np.uint8]) -> int:
     """Bytes of extra attributes that an inode's block has; 0 where the size is impossible."""
     size = int(_extra_in(block)["i_extra_isize"])
     return size if inode_in(block)["i_inline"] & F2FS_EXTRA_ATTR and size <= InodeExtra.size else 0
+
+
+def named(work: Work, ino: int, found: LostNode) -> bool:
+    """Whether an entry leads to an inode of that type which this copy of it remembers."""
+    entries = work._names.get(ino, [])
+    if not entries:
+        return False
+    inode = inode_in(work.surgery.read(found.blkaddr))
+    name = name_in(inode) if inode["i_namelen"] <= F2FS_NAME_LEN else b""
+    pino, kind = int(inode["i_pino"]), stat.S_IFMT(int(inode["i_mode"]))
+    for entry in entries:
+        directory = work.tree.ino(int(work._dirs[entry]))
+        if mode_of_type(int(work.tree.entries["type"][entry])) == kind and (
+            work.tree.name(entry) == name or directory == pino
+        ):
+            return True
+    return False
 
 
 def _is_whole(work: Work, nid: int, found: LostNode) -> bool:

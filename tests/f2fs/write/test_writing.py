@@ -431,3 +431,24 @@ def test_inodes_read_together_are_those_in_memory_before_they_are_written(tmp_pa
     assert [str(modes[at]) for at in (1, 4)] == [str(found.wrong[at]) for at in (1, 4)]
     assert [getattr(inode, "i_mode", None) for inode in volume.nodes.inodes([new, old])] == [now[0], now[3]]
     volume.close()
+
+
+def test_a_range_goes_out_of_a_file_of_terabytes_and_comes_into_it(tmp_path: Path) -> None:
+    """Where such a file has holes nothing is to be moved, and no node is needed."""
+    path, far = fresh(tmp_path), 1 << 40
+    with writable(path) as volume:
+        ino = volume.create(F2FS_ROOT_INO, b"f", FILE)
+        for offset in (0, 3000 * BLOCK, far, 3 * far + 7 * BLOCK):
+            volume.write(ino, offset, b"%d" % offset)
+        volume.fallocate(ino, m.COLLAPSE_RANGE, BLOCK, 4 * BLOCK)
+        volume.fallocate(ino, m.COLLAPSE_RANGE, far // 2, far // 4)
+        volume.fallocate(ino, m.INSERT_RANGE, BLOCK, far // 4 + 4 * BLOCK)
+    with reading(path) as volume:
+        data = b"".join(bytes(data) for _, data in volume.path("/f").chunks())
+        places = {offset: bytes(data).rstrip(b"\0") for offset, data in volume.path("/f").chunks()}
+    assert len(data) < far
+    moved = far // 4 + 3000 * BLOCK
+    assert {place: text for place, text in places.items() if text} == {
+        0: b"0", moved: b"%d" % (3000 * BLOCK), far: b"%d" % far, 3 * far + 7 * BLOCK: b"%d" % (3 * far + 7 * BLOCK)
+    }  # fmt: skip
+    judge(path)
