@@ -215,3 +215,21 @@ def test_a_name_with_a_keyed_hash_outlives_a_wrong_length_that_its_inode_remembe
     assert "D016" not in codes(examine(p.path))
     assert repair(p.path).complete
     assert paths_of(p.path) == before
+
+
+def test_a_name_with_a_keyed_hash_is_put_back_with_that_hash(tmp_path: Path) -> None:
+    """The inode remembers it behind the name; with another hash no key would find the file."""
+    p = Patient("fscrypt-android", tmp_path)
+    before = paths_of(p.path)  # as they look without the key, with their hashes
+    directory = next(
+        path.decode()
+        for path, above, _ in p.vol.walk()
+        if above.encrypted and above.i_flags & F2FS_CASEFOLD_FL and not above.has_inline_dentry
+    )
+    names = [entry.name for entry in p.vol.dirs.entries(p.vol.path(directory).inode) if entry.name not in (b".", b"..")]
+    for name in names[:6]:
+        p.clear_bits(directory, name)
+    p.close()
+    assert {finding.code for finding in examine(p.path).findings} >= {"U001"}
+    assert repair(p.path).complete
+    assert paths_of(p.path) == before
