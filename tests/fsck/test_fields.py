@@ -76,6 +76,7 @@ def test_one_wrong_field_costs_nothing_that_another_place_knows(name: str) -> No
      *[("compress-released", f"inode i_addr of /compressed/text = {wrong}")
        for wrong in ("00000000", "ffffffff", "00001007", "00001000", "fffffffe")],
      *[("blocks16k-compress", f"inode i_addr of {path} = fffffffe") for path in ("/big/direct", "/few/3")],
+     *[("fragmented", f"inode i_addr of /churn/f10 = 000016{block}") for block in ("b0", "a4")],
      ("zoned", "inode i_addr of /links/hard0 = fffffffe"), ("history-a", "direct addr of /tmp/m158 = 00001000"),
      ("compress-user", "inode i_addr of /compressed/tiny = 00001009"),
      ("compress-released", "inode i_log_cluster_size of /compressed/text"),

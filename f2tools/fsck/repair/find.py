@@ -23,7 +23,7 @@ from f2tools.f2fs.layout.file_type import S_IFMTS
 from f2tools.f2fs.layout.footers import footer_in, footers_of, inode_in, low_cp_ver
 from f2tools.f2fs.layout.nat import NatBlock
 from f2tools.fsck.checks.clusters import Clusters
-from f2tools.fsck.checks.summary import named_by_summaries
+from f2tools.fsck.checks.summary import named_by_summaries, summaries_of
 from f2tools.fsck.facts.leaks import LostNode
 from f2tools.fsck.facts.nodes import DIRECT, INODE
 from f2tools.fsck.findings import Finding
@@ -256,9 +256,9 @@ def _newer_nodes(work: Work) -> int:
 def _leads_astray(work: Work, nid: int, ofs: int, blkaddr: int, lost: int) -> bool:
     """Whether an address leads to a block that is free by the segment table, and of another place by its summary.
 
-    A summary that is blank may have been lost; where the table calls the whole segment empty, or a log has not come so
-    far, nothing was ever there, and where the extent that the inode remembers has the lost block in this place, that is
-    a witness more.
+    A summary that is blank may have been lost; where the table calls the whole segment empty, a log has not come so
+    far, or all valid blocks of the segment have summaries, nothing was ever there, and where the extent that the inode
+    remembers has the lost block in this place, that is a witness more.
     """
     geo = work.image.geo
     if work.guesses.journals_lost or not geo.in_main(blkaddr):
@@ -269,7 +269,9 @@ def _leads_astray(work: Work, nid: int, ofs: int, blkaddr: int, lost: int) -> bo
     other = (
         (int(named[0]), int(places[0])) != (nid, ofs)
         if named[0]
-        else not valid.any() or _ahead_of_log(work, segno, at) or _remembered(work, nid, ofs) == lost
+        else summaries_of(work.image, np.array([segno]))[0][0]["nid"][valid.astype(np.bool_)].all()
+        or _ahead_of_log(work, segno, at)
+        or _remembered(work, nid, ofs) == lost
     )
     return not valid[at] and other
 
