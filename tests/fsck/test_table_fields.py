@@ -124,6 +124,15 @@ def _area(attributes: dict[bytes, bytes], size: int = 400) -> bytes:
     return b"".join(parts).ljust(size, b"\0")
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["xattr e_name_len of /xattr/changed entry 24 = 42", "xattr e_name_len of /xattr/many entry 24 = 13",
+     "xattr e_value_size of /xattr/many entry 836 = 012c"],
+)  # fmt: skip
+def test_what_a_wrong_length_runs_over_is_found_within_it(words: str) -> None:
+    _holds("base", words)
+
+
 def test_sound_attributes_stay_as_they_are() -> None:
     area = _area({b"one": b"\x01" * 10, b"two": b"", b"zeros": bytes(9), b"last": b"value\0"})
     assert sound_xattrs(area) == area

@@ -58,11 +58,11 @@ def _places(area: bytes) -> list[int]:
     led_on = led_on and b"\0" not in _name(area, at)
     if led_on or (wrong == len(places) and area[stopped : stopped + XATTR_ALIGN].strip(b"\0") == b""):
         return places  # an entry is wrong in itself, or none is
-    for start in (at, *places[wrong - 1 : wrong]):  # or else within the one before, which may be too long
-        other, _ = _walk(area, _begins_again(area, start))
-        if len(other) > sum(_plausible(area, at) for at in behind):
-            # anybody may have written what looks like an entry into a value of his own
-            return [*places[:wrong], *(at for at in other if area[at] not in PRIVILEGED)]
+    starts = (at, *places[wrong - 1 : wrong])  # behind it, or within the one before, which may be too long
+    other = max((_walk(area, _begins_again(area, start))[0] for start in starts), key=len)
+    if len(other) > sum(_plausible(area, at) for at in behind):
+        # anybody may have written what looks like an entry into a value of his own
+        return [*places[:wrong], *(at for at in other if area[at] not in PRIVILEGED)]
     return places
 
 
