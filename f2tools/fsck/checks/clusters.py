@@ -87,11 +87,11 @@ def check_marks(scan: Scan) -> Iterator[Finding]:
             likely = (
                 _shaped(words, count, scan.geo) if secret[i] else likely_heads(words, count, scan.geo, scan.image.read)
             )
-            for ofs in likely.tolist():
-                place = int(scan.nid[node]), ofs
-                if (secret[i] or clusters.begin_at(i, ofs, words)) and not _is_own(scan, *place, int(words[ofs])):
+            nid = int(scan.nid[node])
+            for ofs in likely[~_own(scan, nid, likely, words[likely])].tolist():
+                if secret[i] or clusters.begin_at(i, ofs, words):
                     body = words[ofs + 1 : ofs + count]
-                    places[place] = 1 + int(np.count_nonzero(body == NEW_ADDR))
+                    places[nid, ofs] = 1 + int(np.count_nonzero(body == NEW_ADDR))
         saved = sum(places.values())
         counted = missing is not None or table["blocks"][i] < blocks[i]
         dense = begun + len(places) > int(table["last"][i]) // count
@@ -110,14 +110,14 @@ def _lost_marks(scan: Scan, i: int, places: tuple[tuple[int, int], ...], *, sure
     )  # fmt: skip
 
 
-def _is_own(scan: Scan, nid: int, ofs: int, blkaddr: int) -> bool:
-    """Whether the summary of a block names this place, or might if there were any: then it is no wrong address."""
-    if not scan.geo.in_main(blkaddr):
-        return False
-    if scan.geo.feature & F2FS_FEATURE_RO:
-        return True
-    named, places = named_by_summaries(scan.image, [blkaddr])
-    return (int(named[0]), int(places[0])) == (nid, ofs)
+def _own(scan: Scan, nid: int, ofs: NDArray[np.intp], addrs: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Whether the summary of each of these blocks names its place, or might if there were any: no wrong addresses."""
+    own = scan.geo.in_main(addrs.astype(np.int64))
+    if scan.geo.feature & F2FS_FEATURE_RO or not own.any():
+        return own
+    named, places = named_by_summaries(scan.image, addrs[own].tolist())
+    own[own] = (named == nid) & (places == ofs[own])
+    return own
 
 
 def _groups(keys: NDArray[np.integer], values: NDArray[np.int64]) -> tuple[list[int], list[NDArray[np.int64]]]:
@@ -169,6 +169,7 @@ class Clusters:
         self._scan = scan
         self._nodes = NodeReader(scan.image.device, scan.geo, scan.image.nat)
         self._inode: tuple[int, Inode | None] = -1, None
+        self._known: dict[bytes, bool] = {}  # whether the blocks at these addresses are a cluster of this inode
 
     def begin_at(self, row: int, ofs: int, words: NDArray[np.uint32]) -> bool:
         """Whether what lies behind a place of a node can be decompressed, whatever address stands there itself.
@@ -180,7 +181,13 @@ class Clusters:
         own = words[ofs : ofs + count]
         if inode is None or not scan.inodes["compressed"][row] or ofs % count or own.size < count:
             return False
-        body = own[1:].astype(np.int64)
+        key = own[1:].tobytes()
+        if key not in self._known:
+            self._known[key] = self._is_cluster(inode, own[1:].astype(np.int64), count)
+        return self._known[key]
+
+    def _is_cluster(self, inode: Inode, body: NDArray[np.int64], count: int) -> bool:
+        scan = self._scan
         raw = scan.image.read(body[scan.geo.in_main(body)]).tobytes()
         sealed = bool(inode.extra["i_compress_flag"] & COMPRESS_CHKSUM_FLAG)
         algorithm, size = inode.extra["i_compress_algorithm"], count * scan.geo.block_size
@@ -191,6 +198,7 @@ class Clusters:
 
     def _of(self, row: int) -> Inode | None:
         if self._inode[0] != row:
+            self._known.clear()
             try:
                 self._inode = row, self._nodes.inode(int(self._scan.nid[self._scan.inodes["node"][row]]))
             except (F2fsError, ValueError):
