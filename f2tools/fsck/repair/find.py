@@ -180,9 +180,8 @@ def blocks_of_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
     """Put back blocks without an owner whose summaries name a place that is only reserved, or that leads astray.
 
     A reserved place was written there, and where there is the mark of a compressed cluster no such cluster begins.  An
-    address leads astray where the segment table calls the block free, and its
-    summary names another place: that is three against one, unless the tables are behind the log.  The first finding of
-    a round does it for all.
+    address leads astray where the segment table calls the block free, and its summary names another place: that is
+    three against one, unless the tables are behind the log.  The first finding of a round does it for all.
     """
     if work.places_looked_at:
         return False

@@ -39,7 +39,7 @@ class NameRepairs:
             code = None
             if directory is not None and self._is_secret(directory):
                 code = hash_behind(inode.i_name, inode.i_namelen)
-                if code is None:
+                if not code:  # it never had a name in such a directory: there no key would find it
                     directory = None
             if directory is not None and not may_be_name(name, encrypted=directory.encrypted):
                 directory = None
