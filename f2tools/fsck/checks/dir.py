@@ -58,6 +58,7 @@ from f2tools.fsck.plans import (
     SetType,
 )
 
+MANY, NEARLY_ALL = 16, 0.75  # entries that say of an i_dir_level that it is wrong, though some are wrong themselves
 ROOT_LEVELS = 40  # levels tried for a directory whose i_dir_level does not fit
 
 
@@ -296,14 +297,16 @@ def _level_and_fit(
 
 
 def _dir_level_that_fits(entries: NDArray[np.void], found: int) -> int | None:
+    """Another i_dir_level that all entries of a directory fit, or nearly all of many of which few fit the one found."""
     block, code = entries["block"].astype(np.int64), entries["hash"].astype(np.int64)
-    for candidate in range(ROOT_LEVELS):
-        if candidate != found:
-            _, fits = _level_and_fit(block, code, np.full(block.size, candidate))
-            # by chance an entry or two fit anywhere: all must, and enough to mean something
-            if fits.all() and (candidate == 0 or block.size > 2):
-                return candidate
-    return None
+    share = {level: _level_and_fit(block, code, np.full(block.size, level))[1].mean() for level in range(ROOT_LEVELS)}
+    now = share.get(found, 0.0)
+    for candidate, fits in share.items():
+        # by chance an entry or two fit anywhere: all must, and enough to mean something
+        if candidate != found and fits == 1 and (candidate == 0 or block.size > 2):
+            return candidate
+    best = max(share, key=lambda level: share[level])
+    return best if block.size >= MANY and share[best] >= NEARLY_ALL and now <= 1 - NEARLY_ALL else None
 
 
 def _inode(
