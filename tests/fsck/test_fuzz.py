@@ -84,6 +84,7 @@ def test_what_random_damage_left_is_saved(name: str, tmp_path: Path) -> None:
         ("sections", 1_000_556),  # names that are lost, and a root that nobody may change
         ("casefold", 1_014_742),  # an open log behind the end of its segment, which the kernel refuses
         ("base", 1_022_880),  # an i_dir_level that sends names beyond what a file can have, and wrong entries beside it
+        ("plain", 1_022_455),  # a name that leads to an inode of which the NAT entry is nonsense
         ("noinline", 1_015_023),  # an empty open log whose segment has another type in the SIT
     ],
 )

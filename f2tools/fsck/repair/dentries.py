@@ -81,7 +81,8 @@ def own_target(work: Work, finding: Finding, plan: SetTarget) -> bool:
     valid = work.leaks.node(ino)
     lost = valid or next(work.leaks.old_nodes(ino), None)
     speaks = lost is not None and (work.wanted(ino, lost) if valid else named(work, ino, lost))
-    if speaks and work.scan.row_of(ino) < 0 and work.adopt(ino):
+    row = work.scan.row_of(ino)
+    if speaks and (row < 0 or not work.scan.read[row]) and work.adopt(ino):
         work.note(finding, f"nid {ino} found by its footer")
         return True
     return dentry_target(work, finding, plan)
