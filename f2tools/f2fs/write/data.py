@@ -43,7 +43,7 @@ FALLOC_FL_ZERO_RANGE, FALLOC_FL_INSERT_RANGE = 0x10, 0x20
 DIRECT_BLOCKS = 32  # runs of this length don't wait in pages
 FEW_BLOCKS = 8  # up to so many are placed one by one: arrays cost more than they save
 MIN_FSYNC_BLOCKS = 8  # up to so many pages go to their old place before an fsync; see min_fsync_blocks
-MOVED_BLOCKS = 2048  # moved at a time by collapse and insert
+MOVED_BLOCKS = 2048  # looked at, or written, at a time
 
 
 class FileData:

@@ -162,6 +162,15 @@ def _shaped(words: NDArray[np.uint32], count: int, geo: Geometry) -> NDArray[np.
     return np.flatnonzero(some) * count
 
 
+def plain_cluster(raw: bytes, inode: Inode, algorithm: int, size: int) -> bytes | None:
+    """The `size` plain bytes of the blocks of a cluster of this file; None where they can't be decompressed so."""
+    sealed = bool(inode.extra["i_compress_flag"] & COMPRESS_CHKSUM_FLAG)
+    try:
+        return decompress_cluster(raw, algorithm, size, verify=sealed)
+    except (F2fsError, ValueError):
+        return None
+
+
 class Clusters:
     """Compressed clusters by what lies in their blocks."""
 
@@ -183,18 +192,11 @@ class Clusters:
             return False
         key = own[1:].tobytes()
         if key not in self._known:
-            self._known[key] = self._is_cluster(inode, own[1:].astype(np.int64), count)
+            body = own[1:].astype(np.int64)
+            raw = scan.image.read(body[scan.geo.in_main(body)]).tobytes()
+            algorithm, size = inode.extra["i_compress_algorithm"], count * scan.geo.block_size
+            self._known[key] = plain_cluster(raw, inode, algorithm, size) is not None
         return self._known[key]
-
-    def _is_cluster(self, inode: Inode, body: NDArray[np.int64], count: int) -> bool:
-        scan = self._scan
-        raw = scan.image.read(body[scan.geo.in_main(body)]).tobytes()
-        sealed = bool(inode.extra["i_compress_flag"] & COMPRESS_CHKSUM_FLAG)
-        algorithm, size = inode.extra["i_compress_algorithm"], count * scan.geo.block_size
-        try:
-            return len(decompress_cluster(raw, algorithm, size, verify=sealed)) == size
-        except (F2fsError, ValueError):
-            return False
 
     def _of(self, row: int) -> Inode | None:
         if self._inode[0] != row:

@@ -300,7 +300,7 @@ def _dir_level_that_fits(entries: NDArray[np.void], found: int) -> int | None:
     """Another i_dir_level that all entries of a directory fit, or nearly all of many of which few fit the one found."""
     block, code = entries["block"].astype(np.int64), entries["hash"].astype(np.int64)
     share = {level: _level_and_fit(block, code, np.full(block.size, level))[1].mean() for level in range(ROOT_LEVELS)}
-    now = share.get(found, 0.0)
+    now = _level_and_fit(block, code, np.full(block.size, found))[1].mean()
     for candidate, fits in share.items():
         # by chance an entry or two fit anywhere: all must, and enough to mean something
         if candidate != found and fits == 1 and (candidate == 0 or block.size > 2):

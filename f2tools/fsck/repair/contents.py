@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.compress import COMPRESS_HEADER_SIZE, CompressData
-from f2tools.f2fs.layout.constants import COMPRESS_CHKSUM_FLAG, NULL_ADDR
+from f2tools.f2fs.layout.constants import COMPRESS_ADDR, COMPRESS_CHKSUM_FLAG, NULL_ADDR
 from f2tools.f2fs.layout.hashes import f2fs_crc32
-from f2tools.f2fs.volume.compress import ALGORITHMS, decompress_cluster
+from f2tools.f2fs.volume.compress import ALGORITHMS
 from f2tools.f2fs.volume.data import Cluster
-from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.verity import merkle_tree, read_verity
-from f2tools.fsck.checks.clusters import likely_heads
+from f2tools.fsck.checks.clusters import likely_heads, plain_cluster
 from f2tools.fsck.checks.contents import Readers
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import RebuildMerkleTree, RepairCluster, RewriteBlock, SetAliasExtent
@@ -35,16 +34,16 @@ def cluster(work: Work, finding: Finding, plan: RepairCluster) -> bool:
     if mine is None:
         return False
     raws = [work.image.read(item.blkaddrs.astype(np.int64)).tobytes() for item in items]
-    now = inode.extra["i_compress_algorithm"]
+    now, size = inode.extra["i_compress_algorithm"], inode.cluster_size * work.image.geo.block_size
     for number in range(len(ALGORITHMS)):
-        if number != now and all(_plain(work, raw, number, inode) is not None for raw in raws):
+        if number != now and all(plain_cluster(raw, inode, number, size) is not None for raw in raws):
             work.note(finding, f"all clusters are {ALGORITHMS[number]}")
             return work.surgery.set_field(plan.ino, "i_compress_algorithm", number)
     raw = raws[items.index(mine)]
     sealed = bool(inode.extra["i_compress_flag"] & COMPRESS_CHKSUM_FLAG)
     for header in _headers(raw, sealed):
         changed = header.build() + raw[COMPRESS_HEADER_SIZE:]
-        if _plain(work, changed, now, inode) is not None:
+        if plain_cluster(changed, inode, now, size) is not None:
             first = int(mine.blkaddrs[0])
             work.surgery.write(first, np.frombuffer(changed[: work.image.geo.block_size], np.uint8).copy())
             work.note(finding, f"the cluster at file block {mine.fofs} has {header.clen} bytes")
@@ -64,8 +63,11 @@ def lost_heads(work: Work, row: int, words: NDArray[np.uint32]) -> list[int]:
     def read(blkaddrs: NDArray[np.int64]) -> NDArray[np.uint8]:
         return np.stack([work.surgery.read(blkaddr) for blkaddr in blkaddrs.tolist()])
 
-    heads = likely_heads(words, int(inode["cluster"]), work.image.geo, read).tolist()
-    return [at for at in heads if words[at] == NULL_ADDR]
+    count = int(inode["cluster"])
+    words = words.copy()
+    first = words[::count]
+    first[first != NULL_ADDR] = COMPRESS_ADDR  # what is there is none that was lost, and is not read
+    return likely_heads(words, count, work.image.geo, read).tolist()
 
 
 def _headers(raw: bytes, sealed: bool) -> list[CompressData]:
@@ -84,14 +86,6 @@ def _headers(raw: bytes, sealed: bool) -> list[CompressData]:
     if not spoken_for and old.clen in sums:
         return [CompressData(clen=old.clen, chksum=sums[old.clen])]
     return spoken_for
-
-
-def _plain(work: Work, raw: bytes, algorithm: int, inode: Inode) -> bytes | None:
-    sealed = bool(inode.extra["i_compress_flag"] & COMPRESS_CHKSUM_FLAG)
-    try:
-        return decompress_cluster(raw, algorithm, inode.cluster_size * work.image.geo.block_size, verify=sealed)
-    except (F2fsError, ValueError):
-        return None
 
 
 def seal(work: Work, finding: Finding, plan: RebuildMerkleTree) -> bool:

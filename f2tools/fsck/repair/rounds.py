@@ -362,7 +362,10 @@ class Repairer:
         told = ["R001 what was fsync'ed after the checkpoint is brought back"]
         if after.errors > report.errors:
             # on a sound volume only what was fsync'ed can be wrong then, and is repaired as if it had been there before
-            repairer = Repairer(trial, self._memory, careful=self._careful, content=self._content, ask=self._ask)
+            repairer = Repairer(
+                trial, self._memory, careful=self._careful, content=self._content, ask=self._ask, watch=self._watch
+            )
+            repairer._answers = self._answers  # each group of repairs is asked about once
             if not report.sound or not repairer.run(after).complete:
                 self._refused = True
                 self._not_recovered(" on this volume")
