@@ -33,6 +33,7 @@ from f2tools.fsck.repair.rounds import Repairer
 from f2tools.fsck.repair.work import Guesses
 
 LOST_FOUND = "/lost+found"
+_GIVEN_UP = "what was fsync'ed of it can't be brought back"
 _SPAN = 1 << 16  # file blocks looked up at a time
 DEFECTS = (F2fsError, OSError, ValueError, IndexError, KeyError, OverflowError)  # what a hostile image may provoke
 
@@ -43,6 +44,7 @@ class State(StrEnum):
     WHOLE = "whole"
     GUESSED = "guessed"  # all there, with a size or attributes that are guesses
     DOUBTFUL = "doubtful"  # everything known of is there, and something says that there was more
+    OLDER = "older"  # as it was before it was fsync'ed last
     PARTIAL = "partial"
     EMPTY = "empty"  # it had content, and no byte of it is left
     GONE = "gone"
@@ -52,6 +54,7 @@ WORDS = {
     State.WHOLE: "whole",
     State.GUESSED: "whole but size guessed",
     State.DOUBTFUL: "perhaps only partly there",
+    State.OLDER: "as it was before",
     State.PARTIAL: "partly there",
     State.EMPTY: "nothing there",
     State.GONE: "gone",
@@ -95,7 +98,7 @@ class Fate:
             words += f", {missing_bytes(self.ranges)}"
         if self.moved:
             words += f", now {self.now}" if self.path is not None else ", it had no place"
-        return f"{self.path or self.now}: {words}" + (f" ({self.reason})" if self.reason else "")
+        return f"{self.path or self.now or f'inode {self.ino}'}: {words}" + (f" ({self.reason})" if self.reason else "")
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, under stable names."""
@@ -183,6 +186,7 @@ def fates(losses: Losses, guesses: Guesses, volume: Volume, real_size: int) -> F
     judge = _Judge(losses, guesses, volume, tree)
     judge.names()
     judge.contents(_cut_off(tree, real_size))
+    judge.given_up()
     return judge.result()
 
 
@@ -328,6 +332,19 @@ class _Judge:
             for first, addresses in self._volume.data.spans(inode):
                 blocks += int(np.count_nonzero(self._volume.geo.in_main(addresses[: max(0, end - first)])))
         return min(inode.i_size, max(0, blocks - cut_off) * self._size)
+
+    def given_up(self) -> None:
+        """Files of which something that was fsync'ed can't be brought back: they are older, or were never there."""
+        for ino, plan in sorted(self._losses.given_up.items()):
+            path = self._path(ino)
+            if path is not None and self._inode(ino) is not None:
+                known = self._found.get(ino, Fate(path, path, ino, self._type(ino)))
+                if known.state in (State.WHOLE, State.GUESSED):
+                    self._found[ino] = replace(known, state=State.OLDER, reason=_GIVEN_UP)
+            elif plan.new:
+                above = self._path(plan.pino) if plan.pino != F2FS_ROOT_INO else ""
+                path = None if above is None else f"{above}/{plan.new}"
+                self._gone.append(Fate(path, None, ino, state=State.GONE, reason=_GIVEN_UP))
 
     # -- what is asked of the volume ------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.constants import F2FS_FT_DIR, F2FS_ROOT_INO
 from f2tools.fsck.check import CheckReport
 from f2tools.fsck.facts.tree import Tree
+from f2tools.fsck.findings import Finding
+from f2tools.fsck.plans import LeaveOut
 from f2tools.text import upward
 
 MOST_ABOVE = 4096  # directories in one path
@@ -107,6 +109,7 @@ class Losses:
         self.ranges: dict[int, dict[tuple[int, int], str]] = {}
         self.names: dict[str, int] = {}
         self.fewer: dict[int, int] = {}  # ino -> i_blocks, where that counts more than there is
+        self.given_up: dict[int, LeaveOut] = {}  # ino -> the fsync of it that can't be brought back
         self.first: NamesBefore | None = None
         self.tree: Tree | None = None  # as the last check had it
 
@@ -123,12 +126,16 @@ class Losses:
             if path is not None:
                 self.names.setdefault(path, int(tree.entries["ino"][entry]))
         for finding in report.findings:
-            found, expected = finding.found, finding.expected
-            if finding.code != "I004" or finding.ino is None:
-                continue
+            self._finding(finding)
+        self.tree = tree
+
+    def _finding(self, finding: Finding) -> None:
+        found, expected, plan = finding.found, finding.expected, finding.repair
+        if isinstance(plan, LeaveOut):
+            self.given_up.setdefault(plan.ino, plan)
+        elif finding.code == "I004" and finding.ino is not None:
             if isinstance(found, int) and isinstance(expected, int) and found > expected:
                 self.fewer.setdefault(finding.ino, found)
-        self.tree = tree
 
     def _pointers(self, tree: Tree) -> None:
         scan = tree.scan

@@ -257,11 +257,16 @@ class LinkChain(RepairPlan):
 
 
 class LeaveOut(RepairPlan):
-    """Bring back what was fsync'ed but for this file from this node on."""
+    """Bring back what was fsync'ed but for this file from this node on.
+
+    A file that the checkpoint does not have says itself under which name it was fsync'ed, and in which directory.
+    """
 
     name: ClassVar[str] = "leave-out"
     ino: int
     blkaddr: int
+    pino: int = 0
+    new: str = ""
 
 
 # -- inodes -----------------------------------------------------------------------------------------------------------

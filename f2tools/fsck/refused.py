@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from f2tools.device.wrappers import StaysOpen
 from f2tools.errors import F2fsError
-from f2tools.f2fs.layout.constants import NULL_ADDR
-from f2tools.f2fs.layout.footers import footer_in, inode_in
+from f2tools.f2fs.layout.footers import inode_in
+from f2tools.f2fs.volume.recovery import Recovery, find_fsync_chain
+from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.refused import find_refused
 from f2tools.fsck import problems
 from f2tools.fsck.facts.image import Image
@@ -21,19 +23,23 @@ def check_refused(image: Image) -> Iterator[Finding]:
         refused = find_refused(image.device)
     except (F2fsError, OSError):
         return  # no node is at fault: there is no room, or the volume is not written to at all
+    if not refused.nodes:
+        return
+    with Volume(StaysOpen(image.device)) as volume:
+        recovery = find_fsync_chain(volume)
     for error in refused.nodes:
-        node = error.node
+        node, (pino, new) = error.node, _new_name(image, recovery, error.node.ino)
         yield Finding(
             problems.FSYNC_REFUSED, area="main", blkaddr=node.blkaddr, nid=node.nid, ino=node.ino,
-            note=error.why + _new_name(image, node.ino, node.blkaddr), repair=LeaveOut(node.ino, node.blkaddr),
+            note=error.why + (f"; a new file, {new!r} in directory {pino}" if new else ""),
+            repair=LeaveOut(node.ino, node.blkaddr, pino, new),
         )  # fmt: skip
 
 
-def _new_name(image: Image, ino: int, blkaddr: int) -> str:
-    """What the inode in this block says of its name, where the checkpoint does not have it."""
-    block = image.block(blkaddr)
-    if footer_in(block)["nid"] != ino or (0 < ino < image.geo.max_nid and image.nat.get(ino)[2] != NULL_ADDR):
-        return ""
-    inode = inode_in(block)
-    name = inode["i_name"].tobytes()[: int(inode["i_namelen"])]
-    return f"; a new file, {os.fsdecode(name)!r} in directory {int(inode['i_pino'])}"
+def _new_name(image: Image, recovery: Recovery, ino: int) -> tuple[int, str]:
+    """Directory and name of a file that the checkpoint does not have, as it says; (0, "") of others."""
+    file = recovery.files.get(ino)
+    if file is None or file.created is None:
+        return 0, ""
+    inode = inode_in(image.block(recovery.chain[file.created].blkaddr))
+    return int(inode["i_pino"]), os.fsdecode(inode["i_name"].tobytes()[: int(inode["i_namelen"])])

@@ -83,7 +83,8 @@ class Salvage:
     """What was copied.  Every file below `files` that is in none of the lists is whole.
 
     Of `guessed` files everything known of is there, with a size or attributes that are guesses; of `doubtful` ones
-    something says that there was more; of `partial` ones a part is there, of `empty` ones no byte.
+    something says that there was more, or that they are older than they were; of `partial` ones a part is there, of
+    `empty` ones no byte.
     """
 
     image: str
@@ -217,7 +218,10 @@ def _judge(result: Salvage, found: Fates) -> None:
         if fate.state is State.GONE:
             result.name_only.append((fate.path or "?", fate.ino))
         elif fate.now is not None and fate.now not in known and fate.state is not State.WHOLE:
-            lists = {State.GUESSED: result.guessed, State.DOUBTFUL: result.doubtful, State.EMPTY: result.empty}
+            lists = {
+                State.GUESSED: result.guessed, State.DOUBTFUL: result.doubtful, State.OLDER: result.doubtful,
+                State.EMPTY: result.empty,
+            }  # fmt: skip
             lists.get(fate.state, result.partial).append(Partial.of(fate))
         if fate.moved and fate.now is not None and in_lost_found(fate.now):
             result.unplaced.append(fate.now)

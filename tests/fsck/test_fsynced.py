@@ -4,6 +4,7 @@ without it.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -158,11 +159,39 @@ def test_a_node_that_cannot_be_right_is_found_and_costs_no_other_file(tmp_path: 
     mended = f2("fsck", "-y", image)
     assert mended.code == 1
     assert "given up; the file is as it was at the checkpoint" in mended.text
+    (path,) = [path for path in before if inos[path] == bad.ino]
+    assert f"file: {os.fsdecode(path)}: as it was before (what was fsync'ed of it can't be brought back)" in mended.text
+    assert "; 1 as it was before" in mended.text
     with open_device(image) as device:
         found, _ = tree_on(device)
     assert found == {path: before[path] if inos[path] == bad.ino else item for path, item in wanted.items()}
     assert "sound" in f2("fsck", image).text
     judges.fsck_clean(image)
+
+
+def test_a_new_file_that_cannot_be_brought_back_is_told_as_gone_by_its_name(tmp_path: Path) -> None:
+    """Also where it is not its inode that can't be right, but a node behind it."""
+    image = fresh(tmp_path)
+    volume = writable(image)
+    above = volume.mkdir(F2FS_ROOT_INO, b"d", 0o755)
+    volume.sync()
+    for name, blocks in ((b"small", 1), (b"large", 1500)):
+        ino = volume.create(above, name, FILE)
+        volume.write(ino, 0, bytes(range(1, 256)) * 17 * blocks)
+        volume.fsync(ino)
+    volume.abandon()
+    with reading(image) as now:
+        chain = find_fsync_chain(now).chain
+    first, last = chain[0], next(node for node in chain if not node.is_inode)
+    with image.open("r+b") as file:
+        for at in (first.blkaddr * 4096 + INODE_ADDR_OFFSET, last.blkaddr * 4096):
+            file.seek(at)
+            file.write(b"\xff\xff\xff\x7f")
+    said = f2("fsck", "-y", image).text
+    for name in ("small", "large"):
+        assert f"a new file, '{name}' in directory {above}" in said
+        assert f"file: /d/{name}: gone (what was fsync'ed of it can't be brought back)" in said
+    assert "files: 0 files whole and where they were; 2 gone" in said
 
 
 def inos_have(inos: dict[bytes, int], ino: int, tree: dict[bytes, object]) -> bool:
