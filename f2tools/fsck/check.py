@@ -12,6 +12,7 @@ from f2tools.fsck.checks import (
     clusters,
     device,
     dir,
+    features,
     folding,
     inode,
     nat,
@@ -33,7 +34,7 @@ DEFAULT_MEMORY = 512 << 20
 KEPT_PER_CODE = 20_000
 PATHS_PER_CODE = 200
 
-_IMAGE_CHECKS = (*superblock.CHECKS, *checkpoint.IMAGE_CHECKS, *recovery.CHECKS)
+_IMAGE_CHECKS = (*superblock.CHECKS, *features.IMAGE_CHECKS, *checkpoint.IMAGE_CHECKS, *recovery.CHECKS)
 _BATCH_CHECKS = (*inode.CHECKS, *xattr.BATCH_CHECKS)
 _WINDOW_CHECKS = (*sit.WINDOW_CHECKS, *summary.WINDOW_CHECKS, *device.WINDOW_CHECKS)
 _SCAN_CHECKS = (
@@ -124,7 +125,7 @@ def _run(
         for each in _SCAN_CHECKS:
             yield from each(scan)
         report.tree = Tree(scan)
-        for each in (*dir.CHECKS, *folding.CHECKS, *_content_checks(image, content)):
+        for each in (*features.CHECKS, *dir.CHECKS, *folding.CHECKS, *_content_checks(image, content)):
             yield from each(report.tree)
     for each in device.CHECKS:
         yield from each(image)

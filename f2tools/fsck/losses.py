@@ -133,9 +133,10 @@ class Losses:
         found, expected, plan = finding.found, finding.expected, finding.repair
         if isinstance(plan, LeaveOut):
             self.given_up.setdefault(plan.ino, plan)
-        elif finding.code == "I004" and finding.ino is not None:
-            if isinstance(found, int) and isinstance(expected, int) and found > expected:
-                self.fewer.setdefault(finding.ino, found)
+        elif finding.code != "I004" or finding.ino is None:
+            return
+        elif isinstance(found, int) and isinstance(expected, int) and found > expected:
+            self.fewer.setdefault(finding.ino, found)
 
     def _pointers(self, tree: Tree) -> None:
         scan = tree.scan

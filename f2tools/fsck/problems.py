@@ -167,6 +167,13 @@ SB_ENCODING = _problem(
     "set to 1",
     plans=(SetEncoding,),
 )  # fmt: skip
+SB_FEATURE_LOST = _problem(
+    "S012", "feature-lost", ERROR, "inodes use a feature that is not set",
+    "Without its bit a kernel refuses these files, or reads them as something else. More than a flag says that they "
+    "use it: clusters, attributes, an encoding, a project of several.",
+    "the feature is set again",
+    plans=(SetFeature,),
+)  # fmt: skip
 
 # -- checkpoint -------------------------------------------------------------------------------------------------------
 

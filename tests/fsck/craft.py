@@ -196,6 +196,20 @@ class Patient:
         return examine(self.path, *self.image.extra, **settings)
 
 
+class Made(Patient):
+    """A volume that a test made, on one device, to be damaged field by field."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.vol = f2tools.open(path, [])
+        self.geo = self.vol.geo
+        self.size = self.geo.block_size
+
+    def words(self, path: str) -> list[int]:
+        """The addresses in an inode."""
+        return [int(word) for word in self.vol.path(path, follow=False).inode.addrs]
+
+
 def examine(path: Path, *extra: Path, **settings: Any) -> CheckReport:
     """What the check finds in an image."""
     image = open_image(path, extra)

@@ -32,7 +32,7 @@ from f2tools.fsck.check import CheckReport
 from f2tools.fsck.facts.dentries import folded_hash
 from f2tools.fsck.facts.image import open_image
 from tests.f2fs.write.volumes import fresh, writable
-from tests.fsck.craft import Patient, examine, said
+from tests.fsck.craft import Made, Patient, examine, said
 from tests.fsck.test_repair import repair
 from tests.images import reference
 
@@ -41,19 +41,6 @@ COMPRESSING = "--size 64M -O extra_attr,compression,inode_checksum"
 IN_INODE = 864  # addresses of an inode with extra attributes and room for others, in whole clusters
 NAME = b"file"
 SEALED, LENGTH = "/verity/v700001", 700001
-
-
-class Made(Patient):
-    """A volume made here, with one file, to be damaged field by field."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.vol = f2tools.open(path, [])
-        self.geo = self.vol.geo
-        self.size = self.geo.block_size
-
-    def words(self, path: str) -> list[int]:
-        return [int(word) for word in self.vol.path(path, follow=False).inode.addrs]
 
 
 def _file(directory: Path, pieces: dict[int, bytes], log: int = 0, reserve: int = 0) -> Path:

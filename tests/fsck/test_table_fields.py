@@ -83,7 +83,8 @@ def test_the_blocks_of_a_pack_tell_what_they_are(words: str) -> None:
      ("crash-orphan", "super cp_payload copy 0 = 00000001"), ("phone", "super feature copy 0 = 00001519"),
      ("packed-ssa", "super feature copy 0 = 00010002"),
      ("features", "super cp_blkaddr copy 0+1 sealed = 00010200"),
-     ("crash-orphan", "checkpoint valid_inode_count newest = 00000000")],
+     ("crash-orphan", "checkpoint valid_inode_count newest = 00000000"),
+     ("zoned", "checkpoint alloc_type[0] newest = 01"), ("zoned", "checkpoint alloc_type[1] newest = 01")],
 )  # fmt: skip
 def test_what_the_volume_shows_is_believed(name: str, words: str) -> None:
     _holds(name, words)

@@ -25,6 +25,7 @@ from f2tools.f2fs.layout.constants import (
     CP_ORPHAN_PRESENT_FLAG,
     CP_QUOTA_NEED_FSCK_FLAG,
     CP_UMOUNT_FLAG,
+    F2FS_FEATURE_BLKZONED,
     F2FS_FEATURE_INODE_CHKSUM,
     F2FS_FEATURE_RO,
     F2FS_ROOT_INO,
@@ -281,6 +282,7 @@ class _Tables:
         self.vblocks = np.zeros(count, np.int64)
         self.types = image.sit.types.copy()
         self.zones = zones_of(image)
+        self.zoned = bool(image.geo.feature & F2FS_FEATURE_BLKZONED)
         self.logs = self._logs()
 
     def _owned(self, segnos: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
@@ -342,6 +344,7 @@ class _Tables:
         logs: list[tuple[int, int, int]] = []
         for log in self.image.summaries.cursegs:
             segno, blkoff, how = log.segno, log.next_blkoff, log.alloc_type
+            how = LFS if self.zoned and how == SSR else how  # there every log appends
             nid, _ = self._owned(np.array([segno]))
             used = nid[0] != 0
             free_ahead = blkoff < used.size and not (used[blkoff:].any() if how == LFS else used[blkoff])
@@ -393,7 +396,7 @@ class _Tables:
         free = np.array([segno for segno in free.tolist() if not self._astray(segno, 0)], np.int64)
         if free.size:
             return int(free[-1]), 0, LFS
-        for segno in self.segnos.tolist():
+        for segno in () if self.zoned else self.segnos.tolist():
             nid, _ = self._owned(np.array([segno]))
             holes = np.flatnonzero(nid[0] == 0)
             fits = (self.types[segno] >= NR_CURSEG_DATA_TYPE) == (kind >= NR_CURSEG_DATA_TYPE)
