@@ -152,7 +152,7 @@ SB_STOPPED = _problem(
 SB_CUT_OFF = _problem(
     "S009", "image-cut-off", ERROR, "the image is shorter than the volume",
     "The end of the volume is missing; what lay there reads as zeros here.",
-    "a file is made as long again, with zeros at its end, and repaired; a device can't be",
+    "a file is made as long again, with zeros at its end, and repaired; a device can't be; -p leaves it alone",
     plans=(Lengthen,),
 )  # fmt: skip
 SB_QUOTA_INO = _problem(
@@ -752,7 +752,7 @@ BLOCKS_BEHIND_END = _problem(
 BLOCK_OUTSIDE = _problem(
     "B001", "block-outside", ERROR, "a file's address lies outside the main area",
     "The block can't be read. An address inside the metadata would let writing to the file destroy the volume.",
-    "the block is searched through the summaries; else the pointer is cleared",
+    "the block is searched through the summaries; else the pointer is cleared, but not with -p",
     plans=(FindBlocks,),
 )  # fmt: skip
 BLOCK_TWICE = _problem(

@@ -85,6 +85,13 @@ def flexible_room_in_inodes_that_cannot_say_so(p: Patient) -> dict[str, Any]:
     return {"blkaddr": 0}
 
 
+@one("S012", "compress-lz4", {"B003", "C004", "I004", "I006", "I023"})
+def lost_feature(p: Patient) -> dict[str, Any]:
+    for copy in (0, 1):
+        p.super(copy, feature=p.vol.sb.feature & ~0x2000)
+    return {"blkaddr": 0}
+
+
 @one("S003")
 def superblock_geometry(p: Patient) -> dict[str, Any]:
     p.super(0, nat_blkaddr=p.vol.sb.nat_blkaddr + 512)

@@ -147,7 +147,9 @@ def reseal(work: Work, finding: Finding, plan: Reseal) -> bool:
 
 
 def data_pointers(work: Work, finding: Finding, plan: FindBlocks) -> bool:
-    """Replace addresses that lead nowhere by the blocks whose summaries name that place; clear what is not found."""
+    """Replace addresses that lead nowhere by the blocks whose summaries name that place; clear what is not found, which a
+    careful repair leaves.
+    """
     nid = plan.nid
     row = int(work.scan.inode_of[work.scan.row_of(nid)])
     words, addresses = work.node_words(nid), dict[int, int]()
@@ -158,9 +160,14 @@ def data_pointers(work: Work, finding: Finding, plan: FindBlocks) -> bool:
         words[ofs : ofs + 1] = address  # a place beyond those that the node has is none of its words
     heads = lost_heads(work, row, words) if row >= 0 else []
     addresses |= {ofs: COMPRESS_ADDR for ofs in heads if ofs in addresses}
+    if work.careful:
+        addresses = {ofs: address for ofs, address in addresses.items() if address != NULL_ADDR}
+        if not addresses:
+            return False
     work.surgery.set_addresses(nid, addresses, work.start_word(nid))
     found = sum(address != NULL_ADDR for address in addresses.values())
-    work.note(finding, f"{found} of {len(plan.ofs)} addresses found by the summaries, the others cleared")
+    others = "left" if work.careful else "cleared"
+    work.note(finding, f"{found} of {len(plan.ofs)} addresses found by the summaries, the others {others}")
     return True
 
 
@@ -229,7 +236,7 @@ def _is_empty(work: Work, nid: int, ofs: int) -> bool:
 
 
 def xattrs(work: Work, finding: Finding, plan: KeepSoundXattrs) -> bool:
-    """Keep the attributes that are sound, in order; everything else is zeroed."""
+    """Keep the attributes that are sound, in order; everything else is zeroed, and a careful repair does not do that."""
     ino = plan.ino
     row = work.scan.inode_row(ino)
     addr = work.surgery.node_addr(ino)
@@ -249,6 +256,8 @@ def xattrs(work: Work, finding: Finding, plan: KeepSoundXattrs) -> bool:
     if tail is not None:
         area += body_of(tail).tobytes()
     clean = np.frombuffer(sound_xattrs(area), np.uint8)
+    if work.careful and np.count_nonzero(clean) < len(area) - area.count(0):
+        return False
     block[end - inline : end] = clean[:inline]
     work.surgery.seal(block)
     work.surgery.write(addr, block)

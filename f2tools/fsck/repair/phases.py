@@ -32,7 +32,11 @@ class Phase(Enum):
     PART = ("correct", "what two have is one's alone, before anything in it is corrected by the rules of the other")
     CORRECT = ("correct", "fields are set to what the rest of the volume says")
     GIVE_UP = ("give up", "what is not to be found is made anew, or what leads there goes; not with -p")
-    TABLES = ("tables", "SIT, summaries, open logs and checkpoint are computed from who owns which block")
+    TABLES = (
+        "tables",
+        "SIT, summaries, open logs and checkpoint are computed from who owns which block; neither this nor what follows is"
+        " done as long as something that was found may not be",
+    )
     NAMES = ("names", "names are put where they belong, through the engine, on a volume that is consistent by then")
     COUNT = ("count", "counts, and checksums of inodes")
     QUOTA = ("quota", "quota files are written anew")

@@ -35,7 +35,7 @@ from f2tools.fsck.facts.leaks import OldName, filled_places, old_names
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.plans import DropOrphan, MoveEntry, Reconnect, RenameTwin, SetField, SetLinks
-from f2tools.fsck.problems import CP_LAYOUT, FSYNC_REFUSED, SB_DIFFERS
+from f2tools.fsck.problems import CP_LAYOUT, FSYNC_REFUSED, SB_CUT_OFF, SB_DIFFERS
 from f2tools.fsck.repair.names import NameRepairs
 from f2tools.fsck.repair.phases import Phase, repair, serves
 from f2tools.fsck.repair.quota import quota_file
@@ -126,8 +126,11 @@ class Repairer:
 
     def run(self, before: CheckReport) -> Outcome:
         """Repair until a check is silent, or nothing more can be done."""
-        self._settle(before)
         report = before
+        if self._careful and before.counts[SB_CUT_OFF.code]:
+            self.done.append(f"{SB_CUT_OFF.code} left: what is missing may still be found; zeros would hide that it is")
+            return Outcome(before, before, self.done)
+        self._settle(before)
         seen: Counter[int] = Counter()
         for self.rounds in range(1, MAX_ROUNDS + 1):
             image, report = self._check()
@@ -289,6 +292,8 @@ class Repairer:
         for phase in (Phase.PART, Phase.CORRECT, *(() if self._careful else (Phase.GIVE_UP,))):
             if self._apply(image, report.tree, phase, todo):
                 return True
+        if self._held_back(todo):
+            return False
         tables = [finding for finding in todo if serves(Phase.TABLES, finding)]
         if tables and self._wanted(Phase.TABLES, tables):
             work = Work(image, report.tree, self.done, self._freed, self.guesses)
@@ -304,13 +309,22 @@ class Repairer:
                 return False
             if work.surgery.changed:
                 return True
-        # where entries may not be removed, a lost name may still be taken by the entry that is at fault
-        given_up = self._careful and any(serves(Phase.GIVE_UP, finding) for finding in todo)
-        if not given_up and self._through_engine(report.tree, todo):
+        if self._through_engine(report.tree, todo):
             return True
         if self._apply(image, report.tree, Phase.COUNT, todo):
             return True
         return self._quotas(report.tree, todo)
+
+    def _held_back(self, todo: list[Finding]) -> bool:
+        """Whether something is left that may not be done: tables, names and counts say what belongs to it.
+
+        Computed anew without it, they would make its blocks free, and a later repair find nothing of it.
+        """
+        for phase in (Phase.EARLY, Phase.FIND, Phase.PART, Phase.CORRECT, Phase.GIVE_UP):
+            some = [finding for finding in todo if serves(phase, finding)]
+            if some and ((self._careful and phase in (Phase.CORRECT, Phase.GIVE_UP)) or not self._wanted(phase, some)):
+                return True
+        return False
 
     def _wanted(self, phase: Phase, findings: list[Finding]) -> bool:
         """Whether what a phase does about these is to be done: asked once for each group of phases."""

@@ -1,0 +1,117 @@
+"""`fsck -p` gives nothing up: what a full repair brings back, it brings back after a careful one, too."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from f2tools.device import Device, open_device
+from f2tools.device.changes.overlay import Overlay
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.fsck.check import check
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.repair.rounds import Repairer, StaysOpen
+from tests.dump.craft import f2
+from tests.fsck import fuzz
+from tests.fsck.sweep import tree_on
+from tests.images import reference
+
+CASES = int(os.environ.get("F2_FSCK_CAREFUL", "12"))  # damages of each image
+
+
+def repaired(device: Device, *, careful: bool) -> None:
+    """Repair in place, as `fsck -p` or `fsck -y`."""
+    repairer = Repairer(device, careful=careful)
+    outcome = repairer.run(check(Image(StaysOpen(device))))
+    if outcome.better:
+        repairer.commit(device)
+
+
+def trees(name: str, patches: list[tuple[int, bytes]]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """What is there after a full repair, and after a careful and a full one."""
+    found = []
+    for careful in (False, True):
+        with open_device(reference(name).path) as device:
+            image = Overlay(StaysOpen(device))
+            for offset, data in patches:
+                image.pwrite(offset, data)
+            if careful:
+                repaired(image, careful=True)
+            repaired(image, careful=False)
+            found.append(tree_on(image)[0])
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("name", ["base", "features", "casefold", "compress-lz4"])
+@pytest.mark.parametrize("number", range(CASES))
+def test_a_careful_repair_takes_nothing_from_the_full_one(name: str, number: int) -> None:
+    full, both = trees(name, fuzz.damage(name, 5_000_000 + number))
+    assert {path for path, item in full.items() if both.get(path) != item} == set()
+
+
+@pytest.mark.parametrize("path", ["/small/file-12340-29", "/small/some.longer.name-04096-19", "/sparse/stripes"])
+def test_the_blocks_of_a_file_whose_inode_is_lost_stay_its_own(path: str, tmp_path: Path) -> None:
+    image = reference("base").copy(tmp_path).path
+    with Volume(open_device(image)) as volume:
+        at = volume.path(path).inode.blkaddr
+    with image.open("r+b") as file:
+        file.seek(at * 4096)
+        file.write(bytes(4096))
+    full, both = trees("base", [(at * 4096, bytes(4096))])
+    assert full == both
+    damaged = image.read_bytes()
+    told = f2("fsck", "-p", image)
+    assert told.code == 4
+    assert "gone" not in told.text
+    assert image.read_bytes() == damaged
+
+
+def test_an_address_that_leads_nowhere_is_left(tmp_path: Path) -> None:
+    image = reference("base").copy(tmp_path).path
+    with Volume(open_device(image)) as volume:
+        inode = volume.path("/sparse/stripes").inode
+        hole = inode.addrs.tolist().index(0)
+        place = inode.blkaddr * 4096 + INODE_ADDR_OFFSET + 4 * hole
+    with image.open("r+b") as file:
+        file.seek(place)
+        file.write(b"\0\0\0\x46")
+    assert f2("fsck", "-p", image).code == 4
+    with image.open("rb") as file:
+        file.seek(place)
+        assert file.read(4) == b"\0\0\0\x46"
+
+
+def test_a_short_image_is_not_made_longer(tmp_path: Path) -> None:
+    """The rest of a copy that was interrupted may still come."""
+    image = reference("base").copy(tmp_path).path
+    os.truncate(image, 30 << 20)
+    told = f2("fsck", "-p", image)
+    assert told.code == 4
+    assert "S009 left: what is missing may still be found" in told.text
+    assert image.stat().st_size == 30 << 20
+
+
+def test_who_declines_what_is_given_up_loses_no_block_of_it(tmp_path: Path) -> None:
+    """By `-i`: without it, tables computed anew would make the blocks free."""
+    image = reference("base").copy(tmp_path).path
+    with Volume(open_device(image)) as volume:
+        at = volume.path("/small/file-12340-29").inode.blkaddr
+    with image.open("r+b") as file:
+        file.seek(at * 4096)
+        file.write(bytes(4096))
+    asked: list[str] = []
+
+    def answer(group: str, _findings: object) -> bool:
+        asked.append(group)
+        return group not in ("give up", "find")
+
+    with open_device(image) as device:
+        overlay = Overlay(StaysOpen(device))
+        repairer = Repairer(overlay, ask=answer)
+        outcome = repairer.run(check(Image(StaysOpen(overlay))))
+        assert asked
+        assert not any("computed anew" in line for line in outcome.done)
