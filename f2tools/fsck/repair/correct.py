@@ -147,8 +147,8 @@ def reseal(work: Work, finding: Finding, plan: Reseal) -> bool:
 
 
 def data_pointers(work: Work, finding: Finding, plan: FindBlocks) -> bool:
-    """Replace addresses that lead nowhere by the blocks whose summaries name that place; clear what is not found, which a
-    careful repair leaves.
+    """Replace addresses that lead nowhere by the blocks whose summaries name that place; what is not found is cleared,
+    or left by a careful repair.
     """
     nid = plan.nid
     row = int(work.scan.inode_of[work.scan.row_of(nid)])
@@ -236,7 +236,7 @@ def _is_empty(work: Work, nid: int, ofs: int) -> bool:
 
 
 def xattrs(work: Work, finding: Finding, plan: KeepSoundXattrs) -> bool:
-    """Keep the attributes that are sound, in order; everything else is zeroed, and a careful repair does not do that."""
+    """Keep the attributes that are sound, in order, and zero everything else; a careful repair does not give any up."""
     ino = plan.ino
     row = work.scan.inode_row(ino)
     addr = work.surgery.node_addr(ino)

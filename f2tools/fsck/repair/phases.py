@@ -34,8 +34,8 @@ class Phase(Enum):
     GIVE_UP = ("give up", "what is not to be found is made anew, or what leads there goes; not with -p")
     TABLES = (
         "tables",
-        "SIT, summaries, open logs and checkpoint are computed from who owns which block; neither this nor what follows is"
-        " done as long as something that was found may not be",
+        "SIT, summaries, open logs and checkpoint are computed from who owns which block; this and what comes after"
+        " wait as long as something that was found may not be done",
     )
     NAMES = ("names", "names are put where they belong, through the engine, on a volume that is consistent by then")
     COUNT = ("count", "counts, and checksums of inodes")
