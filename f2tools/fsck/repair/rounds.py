@@ -43,6 +43,7 @@ from f2tools.fsck.repair.work import Guesses, Work
 
 MAX_ROUNDS = 400  # a lost tree comes back level by level
 MOST_NAMES = 1 << 16  # a link count that is further off is a wrong link count
+_REFITTED = f"{CP_LAYOUT.code} flags and cp_pack_start_sum are as the blocks of the pack say"
 RECOVERIES = 6  # each opens the volume for writing and checks it
 SAME_AGAIN = 2  # times that the same findings may come back
 
@@ -230,8 +231,7 @@ class Repairer:
         if before.counts[SB_DIFFERS.code]:
             self._take_better_copy(before)
         image = Image(StaysOpen(self.overlay))
-        for offset, data in [*image.super_patches, *image.pack_patches]:
-            self.overlay.pwrite(offset, data)
+        self._write_assumed(image)
         if image.missing_bytes and resizable(self.device):
             self.overlay.resize(image.end_bytes)
             self.done.append(f"S009 the file is made {image.end_bytes} bytes long again, with zeros at its end")
@@ -242,9 +242,17 @@ class Repairer:
             guessed = bool(image.pack_patches) and not image.pack_refitted
             self.guesses.journals_lost = guessed or image.summaries.journals_lost
         if image.pack_refitted:
-            self.done.append(f"{CP_LAYOUT.code} flags and cp_pack_start_sum are as the blocks of the pack say")
+            self.done.append(_REFITTED)
         elif image.pack_patches:
             self.done.append("C002 checkpoint put together from what is left of it")
+            once_more = Image(StaysOpen(self.overlay))  # its blocks may say more of a pack that can be read again
+            if once_more.pack_refitted:
+                self._write_assumed(once_more)
+                self.done.append(_REFITTED)
+
+    def _write_assumed(self, image: Image) -> None:
+        for offset, data in [*image.super_patches, *image.pack_patches]:
+            self.overlay.pwrite(offset, data)
 
     def _take_better_copy(self, before: CheckReport) -> None:
         """Believe the other copy of the superblock, where both are valid and with it the volume has fewer errors."""
