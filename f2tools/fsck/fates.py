@@ -256,6 +256,8 @@ class _Judge:
             return
         other = self._path(ino)
         reason = "" if other is None else f"the name was taken away; its inode is {other}"
+        if other == path:
+            reason = "its inode was not found; the name is left"
         self._gone.append(Fate(path, None, ino, kind, State.GONE, reason=reason))
 
     # -- contents -------------------------------------------------------------------------------------------------

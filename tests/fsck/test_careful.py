@@ -10,14 +10,16 @@ import pytest
 
 from f2tools.device import Device, open_device
 from f2tools.device.changes.overlay import Overlay
+from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
-from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.repair.rounds import Repairer, StaysOpen
 from tests.dump.craft import f2
 from tests.fsck import fuzz
-from tests.fsck.sweep import tree_on
+from tests.fsck.trees import shown
 from tests.images import reference
 
 CASES = int(os.environ.get("F2_FSCK_CAREFUL", "12"))  # damages of each image
@@ -42,8 +44,23 @@ def trees(name: str, patches: list[tuple[int, bytes]]) -> tuple[dict[Any, Any], 
             if careful:
                 repaired(image, careful=True)
             repaired(image, careful=False)
-            found.append(tree_on(image)[0])
+            found.append(everything(image))
     return found[0], found[1]
+
+
+def everything(device: Device) -> dict[bytes, Any]:
+    """What each path shows; of a file that can't be read, the error."""
+    found: dict[bytes, Any] = {}
+    with Volume(StaysOpen(device)) as volume:
+        for directory, _, entries in volume.walk():
+            for entry in entries:
+                path = directory.rstrip(b"/") + b"/" + entry.name
+                try:
+                    assert isinstance(entry.inode, Inode)
+                    found[path] = shown(File(volume, entry.inode, path))
+                except F2fsError as error:
+                    found[path] = str(error)
+    return found
 
 
 @pytest.mark.parametrize("name", ["base", "features", "casefold", "compress-lz4"])

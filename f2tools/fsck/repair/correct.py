@@ -59,6 +59,8 @@ def restore_byte(work: Work, finding: Finding, plan: Reseal) -> bool:
 
 def set_inode_field(work: Work, finding: Finding, plan: SetField) -> bool:
     """Set a field to its right value; where that is not known, to a possible one."""
+    if plan.field == "i_size" and plan.ino in work.guesses.strays:
+        return False
     value = _other_value(work, plan.ino, plan.field) if plan.value is None else plan.value
     if value is None:
         return False

@@ -17,13 +17,19 @@ from f2tools.fsck.repair.work import Work
 
 
 def clear_strays(work: Work, finding: Finding, plan: SetBlocks) -> bool:
-    """Clear the addresses that only they themselves speak for, where there are just as many as i_blocks lacks."""
+    """Clear the addresses that only they themselves speak for, where there are just as many as i_blocks lacks.
+
+    A careful repair leaves them, and does not make the file as long as they would have it.
+    """
     row = work.scan.inode_row(plan.ino)
     surplus = int(finding.expected or 0) - int(finding.found or 0)
     if row < 0 or surplus <= 0:
         return False
     found = _strays(work, row, surplus)
     if sum(len(places) for places in found.values()) != surplus:
+        return False
+    if work.careful:
+        work.guesses.strays.add(plan.ino)
         return False
     for nid, places in found.items():
         work.surgery.set_addresses(nid, dict.fromkeys(places, NULL_ADDR), work.start_word(nid))
@@ -51,7 +57,7 @@ def _strays(work: Work, row: int, most: int) -> dict[int, list[int]]:
         valid = np.unpackbits(sit.valid_map(segno), axis=1)[np.arange(segno.size), at] if segno.size else segno
         other = (named != nid) | (ofs != places)
         for i in np.flatnonzero(other).tolist():
-            free = not valid[i] and most == 1 and not work.careful
+            free = not valid[i] and most == 1
             if free or _leads_there(work, int(named[i]), int(ofs[i]), int(blocks[i])):
                 found.setdefault(nid, []).append(int(places[i]))
         if sum(len(some) for some in found.values()) > most:
