@@ -47,6 +47,7 @@ TABLES = (
 # what no repair can decide: features that nobody knows in both copies
 BEYOND = {"S006"}
 TOLD = 6  # lines of a code
+CAREFUL_EVERY = 4  # one case of so many is repaired by `-p` first: what that leaves, `-y` must still bring back
 NOT_METADATA = ("compressed cluster",)
 # from this number on one case of so many has a directory too whose depth or level is another
 DEPTHS_FROM, DEPTHS_EVERY = 1_010_000, 8
@@ -211,6 +212,11 @@ def _judged(name: str, number: int, device: Device, work: Path, peer: bool, keep
     except NotF2fs as error:
         return "" if _beyond_all(name, patches) else f"can't be checked: {error}"
     verdict.found = report.counts
+    if not report.sound and number % CAREFUL_EVERY == 1:
+        first = Repairer(image, careful=True)
+        if first.run(report).better:
+            first.commit(image)
+            report = check(Image(StaysOpen(image)))
     if not report.sound:
         repairer = Repairer(image)
         outcome = repairer.run(report)
