@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import IO
 
 from f2tools.errors import DeviceError, Taken
+from f2tools.text import PAGE_HEAD, PICTURE_HEAD
 
 PRIVATE = 0o600
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -25,25 +26,31 @@ _STEP = _LOOK | os.O_DIRECTORY
 _MOST_LINKS = 40  # as the kernel has it
 _CALLERS = ("SUDO_UID", "PKEXEC_UID")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_BEGINNINGS = {"page": b"<!DOCTYPE html>", "svg": b"<?xml", "png": b"\x89PNG", "parquet": b"PAR1"}
+# of what f2tools made: what it has near its beginning, and what it is called
+_MADE_HERE = {
+    "page": (PAGE_HEAD.encode(), "an HTML page"),
+    "svg": (PICTURE_HEAD.encode(), "an SVG picture"),
+    "png": (b"Software\0f2tools", "a PNG picture"),
+    "parquet": (b"PAR1", "a table of Parquet"),
+}
+_HEAD_BYTES = 256
 
 
 def only_over_its_kind(**outputs: str | None) -> None:
-    """Raise Taken where a page, svg, png or parquet would replace a file of another kind, such as an image named by
-    mistake.
+    """Raise Taken where a page, svg or png would replace a file that f2tools did not make as such, or a parquet a file
+    of another kind, such as an image named by mistake.
 
     For outputs that are made again and again, where a run may replace what the one before has written.
     """
     for kind, path in outputs.items():
         if path is None or not os.path.isfile(path):
             continue
+        mark, what = _MADE_HERE[kind]
         with open(path, "rb") as file:
-            head = file.read(len(_BEGINNINGS[kind]))
-        if head and head.lower() != _BEGINNINGS[kind].lower():
-            what = {"page": "an HTML page", "svg": "an SVG picture", "png": "a PNG picture"}.get(
-                kind, "a table of Parquet"
-            )
-            raise Taken(f"{path}: is there already, and is not {what}; give another name, or remove it first")
+            head = file.read(_HEAD_BYTES)
+        if head and mark not in head:
+            whose = "" if kind == "parquet" else " that f2tools made"
+            raise Taken(f"{path}: is there already, and is not {what}{whose}; give another name, or remove it first")
 
 
 def create(path: str, mode: int = PRIVATE) -> int:

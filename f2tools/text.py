@@ -18,6 +18,9 @@ FULL = "█"
 SHADES = "░▒▓" + FULL
 EIGHTHS = " ▁▂▃▄▅▆▇" + FULL
 EMPTY = "·"
+# how pages and pictures begin that are made here, so that the next run may replace them
+PAGE_HEAD = '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="f2tools">'
+PICTURE_HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<!-- made by f2tools -->'
 _MAGIC = re.compile(rb"[*?[]")
 
 

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from f2tools import newfile
 from f2tools.errors import F2fsError, Usage
 from f2tools.options import (
     Address,
@@ -108,6 +109,7 @@ def defrag(
         raise Usage("--access-list says which files; leave out the paths")
     if dry_run and undo:
         raise Usage("--dry-run writes nothing that --undo could keep")
+    newfile.only_over_its_kind(svg=svg)
     where = Where(image, devices, dry_run, undo)
     chosen = (*paths, *more_paths) or ("/",)
     if only_report:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.defrag.files import FileMap, Runs
-from f2tools.text import EMPTY, SHADES, markup, printable, shade
+from f2tools.text import EMPTY, PICTURE_HEAD, SHADES, markup, printable, shade
 
 COLUMNS = 64
 HEAT_ROWS = 6
@@ -67,6 +67,7 @@ def svg(
     """The use of segments at some times, and files before and after, over the whole main area."""
     height = 40 + ROW * (len(heat) + 2 * len(files)) + 30
     parts = [
+        PICTURE_HEAD,
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
         'font-family="sans-serif" font-size="12">',
         f"<title>{markup(title)}</title>",

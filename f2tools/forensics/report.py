@@ -29,7 +29,7 @@ from f2tools.forensics.states import lines
 from f2tools.forensics.times import iso, local_time
 from f2tools.forensics.undelete import CERTAIN, GRADES, PROBABLE, Undelete, as_dict
 from f2tools.options import human_size
-from f2tools.text import markup
+from f2tools.text import PAGE_HEAD, markup
 from f2tools.version import __version__
 
 HASH_AT_ONCE = 4 << 20
@@ -226,8 +226,8 @@ def page(found: dict[str, Any]) -> str:
 def html_page(title: str, body: str) -> str:
     """A page that stands alone around its body: no script, nothing fetched."""
     return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        PAGE_HEAD
+        + "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{html_text(title)}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
     )

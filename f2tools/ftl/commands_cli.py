@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from f2tools import newfile
 from f2tools.ftl.options import DEVICE, MODEL_NAMES, OP, WRITTEN, Shares, options, setting_of, source_of
 from f2tools.options import force_option, json_option, must_be_free, print_json, progress
 from f2tools.pictures.files import pictures, unfinished
@@ -47,7 +48,7 @@ def simulate(traces: tuple[str, ...], model: str, zones: str | None, as_json: bo
     from f2tools.ftl.report import lines
 
     job = _job(given, model, given["op"], traces, int(zones) if zones else None, model)
-    found = _run([job])
+    found = _run([job], given)
     _write(found, given, [])
     if as_json:
         print_json(found[0].report)
@@ -91,7 +92,7 @@ def compare(
                 parts += [model] if len(names) > 1 or not (zones or parts) else []
                 parts += [f"{zone} zone{'s' * (zone > 1)}"] if zone else []
                 jobs.append(_job(given, model, given["op"], one, zone, " ".join(parts)))
-    found = _run(jobs)
+    found = _run(jobs, given)
     _write(found, given, [])
     if as_json:
         print_json({"runs": [one.report for one in found]})
@@ -118,7 +119,7 @@ def sweep(traces: tuple[str, ...], models: tuple[str, ...], ops: list[float], as
 
     names = models or ("page",)
     jobs = [_job(given, model, op, traces, None, f"{model} {op * 100:g}%") for model in names for op in ops]
-    found = _run(jobs)
+    found = _run(jobs, given)
     rows: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for job, one in zip(jobs, found, strict=True):
         if one.report["waf"] is not None:
@@ -174,7 +175,8 @@ def _job(given: dict[str, Any], model: str, op: float, traces: tuple[str, ...], 
     return Job(name, setting, source, plan, given["engine"])
 
 
-def _run(jobs: list[Job]) -> list[Result]:
+def _run(jobs: list[Job], given: dict[str, Any]) -> list[Result]:
+    newfile.only_over_its_kind(page=given["html"], svg=given["svg"], png=given["png"])
     found = []
     for job in jobs:
         with progress(job.name, job.operations()) as bar:

@@ -6,7 +6,7 @@ from f2tools.ftl.pictures import every
 from f2tools.ftl.replay import Result
 from f2tools.ftl.report import COLUMNS, cells
 from f2tools.pictures.svg import Picture, svg
-from f2tools.text import markup
+from f2tools.text import PAGE_HEAD, markup
 
 STYLE = """
 :root{color-scheme:light dark}
@@ -24,8 +24,7 @@ def page(found: list[Result], title: str, more: list[Picture] | None = None) -> 
     rows = "".join("<tr>" + "".join(f"<td>{markup(cell)}</td>" for cell in cells(one)) + "</tr>" for one in found)
     drawn = "".join(f"<h2>{markup(what.title)}</h2>{svg(what)}" for what in [*(more or []), *every(found)])
     return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta http-equiv="Content-Security-Policy" '
+        PAGE_HEAD + '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{markup(title)}</title><style>{STYLE}</style></head><body><h1>{markup(title)}</h1>"

@@ -53,7 +53,7 @@ def _draw(what: Picture, path: str | IO[bytes]) -> None:
     _label(axes, what)
     if what.lines:
         axes.legend(handles=[Patch(color=line.colour, label=line.name) for line in what.lines], fontsize=8)
-    figure.savefig(path, format="png")
+    figure.savefig(path, format="png", metadata={"Software": "f2tools"})
 
 
 def _label(axes: object, what: Picture) -> None:

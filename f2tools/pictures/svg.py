@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.options import human_size
-from f2tools.text import markup
+from f2tools.text import PICTURE_HEAD, markup
 
 WIDTH, HEIGHT = 920, 360
 LEFT, RIGHT, TOP, BOTTOM = 84, 16, 44, 46
@@ -49,7 +49,7 @@ class Picture:
 
 def document(what: Picture) -> str:
     """A picture as a file of SVG."""
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{svg(what, background=True)}\n'
+    return f"{PICTURE_HEAD}\n{svg(what, background=True)}\n"
 
 
 def svg(what: Picture, background: bool = False) -> str:

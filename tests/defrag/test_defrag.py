@@ -24,7 +24,7 @@ from f2tools.device import open_device
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.changes.record import Recorder
 from f2tools.dump.manifest import manifest
-from f2tools.errors import F2fsError, Unsupported, Usage
+from f2tools.errors import F2fsError, Taken, Unsupported, Usage
 from f2tools.f2fs.layout.constants import F2FS_PIN_FILE, NEW_ADDR
 from f2tools.f2fs.volume.volume import Volume, open_volume
 from f2tools.f2fs.write.volume import WritableVolume
@@ -650,6 +650,10 @@ def test_the_report_changes_nothing_and_names_the_worst(copy: Path, tmp_path: Pa
     assert "fragments ideal" in said
     assert "█" in said
     assert ElementTree.parse(tmp_path / "r.svg").getroot().tag.endswith("svg")
+    run(copy, "--report", "--svg", tmp_path / "r.svg")
+    with pytest.raises(Taken, match="is not an SVG picture"):
+        run(copy, "--report", "--svg", copy)
+    assert copy.read_bytes() == before
 
 
 def test_before_and_after_are_shown_and_drawn(copy: Path, tmp_path: Path) -> None:

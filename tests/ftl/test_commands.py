@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from f2tools.cli import main
-from f2tools.errors import Usage
+from f2tools.errors import Taken, Usage
 from f2tools.ftl import theory
 from f2tools.ftl.cli import ftl
 from tests.trace import traces
@@ -129,6 +129,21 @@ def test_runs_stand_side_by_side(tmp_path: Path) -> None:
     assert page.count("<svg") == 5
     assert "<script" not in page
     assert (tmp_path / "c.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize("option", ["--html", "--svg", "--png"])
+def test_only_what_f2tools_made_is_replaced(tmp_path: Path, option: str) -> None:
+    trace, page, made = tmp_path / "t", tmp_path / "mine.html", tmp_path / "made"
+    trace.write_text("fio version 2 iolog\nf write 0 8388608\n")
+    page.write_text("<!DOCTYPE html><p>mine</p>")
+    words = ("simulate", trace, "--engine", "python", option)
+    for there in (trace, page):
+        before = there.read_bytes()
+        with pytest.raises(Taken, match="is there already, and is not"):
+            run(*words, there)
+        assert there.read_bytes() == before
+    for _ in range(2):
+        run(*words, made)
 
 
 def test_a_sweep_has_theory_beside_it(tmp_path: Path) -> None:

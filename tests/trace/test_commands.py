@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from f2tools.cli import main
-from f2tools.errors import Usage
+from f2tools.errors import Taken, Usage
 from f2tools.trace.metrics.catalogue import METRICS
 from f2tools.trace.report.text import lines
 from tests import judges
@@ -122,6 +122,17 @@ def test_the_html_is_one_file_that_fetches_nothing(tmp_path: Path, images: tuple
         ElementTree.fromstring(match)
     for title in ("by operation", "writes by log", "Throughput", "Requests by size", "Latency", "Discard map"):
         assert title in text
+
+
+def test_only_a_page_that_f2tools_made_is_replaced(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.html"
+    mine.write_text("<!DOCTYPE html><p>mine</p>")
+    for words in (("analyze", CHURN), ("compare", CHURN, CHURN)):
+        with pytest.raises(Taken, match="is not an HTML page that f2tools made"):
+            trace(*words, "--html", mine)
+        for _ in range(2):
+            trace(*words, "--html", tmp_path / "made.html")
+    assert mine.read_text() == "<!DOCTYPE html><p>mine</p>"
 
 
 def test_names_in_a_trace_are_no_markup(tmp_path: Path) -> None:

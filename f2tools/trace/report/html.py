@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from f2tools.options import human_size
 from f2tools.pictures.svg import Line, Picture, svg
-from f2tools.text import markup
+from f2tools.text import PAGE_HEAD, markup
 from f2tools.trace.analyze import Analysis
 from f2tools.trace.metrics.catalogue import METRICS, label, meaning_of, shown
 from f2tools.trace.metrics.metric import duration, percent
@@ -57,8 +57,7 @@ def page(done: Analysis) -> str:
 def document(title: str, body: str) -> str:
     """A page around its body."""
     return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta http-equiv="Content-Security-Policy" '
+        PAGE_HEAD + '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{_text(title)}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
