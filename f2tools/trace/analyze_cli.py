@@ -115,6 +115,10 @@ def analyze(
 
     _have_what_is_needed(png, parquet_directory)
     newfile.only_over_its_kind(page=html, svg=svg, png=png)
+    if csv_directory or parquet_directory:
+        from f2tools.trace.report.text import only_over_own_tables
+
+        only_over_own_tables(csv_directory, parquet_directory)
     if app_bytes is not None and fio is not None:
         raise Usage("--app-bytes and --fio say the same thing; give one of them")
     if fio is not None:

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from f2tools.cli import main
 from f2tools.errors import Taken, Usage
 from f2tools.trace.metrics.catalogue import METRICS
-from f2tools.trace.report.text import lines
+from f2tools.trace.report.text import FIRST_COLUMNS, lines
 from tests import judges
 from tests.trace import traces
 from tests.trace.traces import request
@@ -102,6 +102,20 @@ def test_tables_are_written(tmp_path: Path, images: tuple[str, ...]) -> None:
     assert metrics["writes.bytes"] == "67158016"
     with (tmp_path / "csv" / "areas.csv").open() as file:
         assert {row["area"]: int(row["bytes"]) for row in csv.DictReader(file)}["ssa"] == 131072
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_tables_are_written_again_but_over_no_others(tmp_path: Path, images: tuple[str, ...], form: str) -> None:
+    if form == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is an extra")
+    for _ in range(2):
+        trace("analyze", CHURN, *images, f"--{form}", tmp_path, "--json")
+    assert {path.stem for path in tmp_path.iterdir()} == set(FIRST_COLUMNS)
+    shutil.copy(tmp_path / f"areas.{form}", tmp_path / f"latency.{form}")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(Taken, match=f"latency.{form}: is there already, and is no table"):
+        trace("analyze", CHURN, f"--{form}", tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_parquet_holds_the_same(tmp_path: Path) -> None:

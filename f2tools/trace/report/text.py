@@ -10,12 +10,23 @@ from typing import Any
 
 from f2tools import newfile
 from f2tools.blktrace.exported import needed
+from f2tools.errors import Taken
 from f2tools.options import human_size
 from f2tools.text import csv_line, printable, sparkline
 from f2tools.trace.metrics.catalogue import flat, shown
 from f2tools.trace.metrics.metric import duration, percent
 
 WIDTH = 80
+# what tables that are there already are known by
+FIRST_COLUMNS = {
+    "metrics": ("metric", "value"),
+    "windows": ("start_ns",),
+    "latency": ("kind", "operation"),
+    "sizes": ("operation", "at", "bytes", "requests"),
+    "processes": ("pid", "name"),
+    "files": ("ino",),
+    "areas": ("area", "bytes"),
+}
 FIRM = "\u00a0"  # a space at which no line is broken
 
 
@@ -218,6 +229,30 @@ def tables(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
         + [{"area": name, "bytes": size} for name, size in (report["logs"] or {}).items()],
     }  # fmt: skip
     return {name: rows for name, rows in found.items() if rows}
+
+
+def only_over_own_tables(csv_directory: str | None, parquet_directory: str | None) -> None:
+    """Raise Taken where a file that is no such table would be replaced by one of that name."""
+    for name, columns in FIRST_COLUMNS.items():
+        in_csv = Path(csv_directory or ".") / f"{name}.csv"
+        in_parquet = Path(parquet_directory or ".") / f"{name}.parquet"
+        if csv_directory and in_csv.is_file():
+            begin = csv_line(columns).encode()
+            with in_csv.open("rb") as file:
+                _must_be_own(in_csv, file.read(len(begin)) == begin)
+        if parquet_directory and in_parquet.is_file():
+            newfile.only_over_its_kind(parquet=str(in_parquet))
+            pyarrow, parquet = needed()
+            try:
+                names = parquet.read_schema(in_parquet).names
+            except pyarrow.ArrowException:
+                names = []
+            _must_be_own(in_parquet, tuple(names[: len(columns)]) == columns)
+
+
+def _must_be_own(path: Path, own: bool) -> None:
+    if not own:
+        raise Taken(f"{path}: is there already, and is no table of `trace analyze`; give another directory")
 
 
 def write_csv(report: dict[str, Any], directory: str) -> list[str]:
