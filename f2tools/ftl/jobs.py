@@ -88,6 +88,8 @@ def check(source: Source, setting: Setting) -> None:
         raise Usage(f"a trace and --workload {source.load.workload} at once; give one of them")
     if setting.op <= 0:
         raise Usage("a device without over-provisioning can't be cleaned; --op is to be more than 0")
+    if source.load is not None and source.load.discards > 1:
+        raise Usage(f"--discards {source.load.discards:.0%}: is a share of the operations, so 100% at most")
     if source.load is not None and (source.image or source.zones or source.device):
         raise Usage("--image, --zones and --device are about traces")
     if source.zones is not None and source.image is None:

@@ -49,6 +49,8 @@ def random(op: float) -> float:
 
 def discards(op: float, share: float, cleaning: Callable[[float], float] = fifo) -> float:
     """With a share of the operations discards of pages that are in use: what is not in use is over-provisioning too."""
+    if share >= 0.5:  # in the end next to nothing is in use, so that nothing has to be moved
+        return 1.0
     in_use = (1 - 2 * share) / (1 - share)
     return cleaning((1 + op) / in_use - 1)
 

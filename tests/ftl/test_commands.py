@@ -54,6 +54,15 @@ def test_what_can_not_be_is_refused() -> None:
             CliRunner().invoke(ftl, [str(word) for word in words], catch_exceptions=False)
 
 
+@pytest.mark.parametrize("share", ["50%", "75%", "1.0"])
+def test_with_as_many_discards_as_writes_nothing_is_moved(share: str) -> None:
+    found = json.loads(run("simulate", *SMALL, "--discards", share, "--engine", "python", "--json"))
+    assert found["theory"] == 1
+    assert found["waf"] == pytest.approx(1, abs=0.01)
+    with pytest.raises(Usage, match="100% at most"):
+        run("simulate", *SMALL, "--discards", "101%")
+
+
 def test_the_seed_decides() -> None:
     first, again, other = (
         json.loads(run("simulate", *SMALL, "--seed", seed, "--json"))["erases"] for seed in (1, 1, 2)

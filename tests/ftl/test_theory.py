@@ -37,6 +37,13 @@ def test_discards_leave_more_room() -> None:
     assert theory.discards(0.07, 0.0) == theory.fifo(0.07)
 
 
+@pytest.mark.parametrize("policy", ["greedy", "fifo", "random"])
+def test_with_as_many_discards_as_writes_nothing_is_moved(policy: str) -> None:
+    assert theory.expected(policy, 0.07, 64, 0.499999) == pytest.approx(1, abs=1e-4)
+    for share in (0.5, 0.7, 1.0):
+        assert theory.expected(policy, 0.07, 64, share) == 1
+
+
 def test_two_temperatures() -> None:
     assert theory.mixed(0.1, (1.0,), (1.0,)) == pytest.approx(theory.fifo(0.1))
     assert theory.mixed(0.1, (0.2, 0.8), (0.2, 0.8)) == pytest.approx(theory.fifo(0.1))
