@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from importlib import import_module
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 MODEL_NAMES = ("page", "block", "bast", "set", "fast", "dftl", "streams", "vsl")
 POLICY_NAMES = ("greedy", "cost-benefit", "fifo", "random")
+MOST_TIMES = 1_000_000  # the logical size
 SEGMENT_LOGS = "f2tools.segment-logs"  # in the context: the function that knows the logs of a volume
 
 
@@ -74,6 +76,19 @@ class Sets(click.ParamType):
         return int(match[1]), int(match[2])
 
 
+class Times(click.FloatRange):
+    """How often, with an end: neither infinite nor not a number."""
+
+    def __init__(self) -> None:
+        super().__init__(0, MOST_TIMES)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = super().convert(value, param, ctx)
+        if isnan(found):
+            self.fail(f"{value} is not in the range 0<=x<={MOST_TIMES}.", param, ctx)
+        return found
+
+
 OP = click.option(
     "--op", type=Share(), default="7%", show_default=True, metavar="SHARE",
     help="Over-provisioning (T-U)/U, T the pages of --blocks, U the logical ones; 7% or 0.07.",
@@ -106,9 +121,9 @@ WRITTEN = (
     click.option("--precondition", type=click.Choice(["none", "sequential", "random"]),
                  help="What goes ahead: nothing; each page once; then random writes of 4 times the size.  "
                  "[sequential; of traces none]"),
-    click.option("--warm-up", type=click.FloatRange(0), metavar="TIMES",
+    click.option("--warm-up", type=Times(), metavar="TIMES",
                  help="With --workload: times the size that is written uncounted before.  [4; with --discards 8]"),
-    click.option("--times", type=click.FloatRange(0), default=4.0, show_default=True, metavar="TIMES",
+    click.option("--times", type=Times(), default=4.0, show_default=True, metavar="TIMES",
                  help="With --workload: so many times the logical size is written and counted."),
     click.option("--device", metavar="NAME", help="Of a trace of several devices, this one."),
     click.option("--streams", type=click.Choice(["none", "f2fs-logs"]), default="none",

@@ -54,6 +54,15 @@ def test_what_can_not_be_is_refused() -> None:
             CliRunner().invoke(ftl, [str(word) for word in words], catch_exceptions=False)
 
 
+@pytest.mark.parametrize("option", ["--times", "--warm-up"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e300"])
+def test_how_often_has_an_end(option: str, value: str) -> None:
+    done = CliRunner().invoke(ftl, ["simulate", *map(str, SMALL), option, value])
+    assert done.exit_code == 2
+    assert option in done.output
+    assert "0<=x<=1000000" in done.output
+
+
 @pytest.mark.parametrize("share", ["50%", "75%", "1.0"])
 def test_with_as_many_discards_as_writes_nothing_is_moved(share: str) -> None:
     found = json.loads(run("simulate", *SMALL, "--discards", share, "--engine", "python", "--json"))
