@@ -12,6 +12,8 @@ from f2tools.cli import main
 from f2tools.errors import Taken, Usage
 from f2tools.ftl import theory
 from f2tools.ftl.cli import ftl
+from f2tools.ftl.models import Setting
+from f2tools.ftl.options import MODEL_NAMES
 from tests.trace import traces
 
 
@@ -93,6 +95,26 @@ def test_a_trace_is_simulated() -> None:
     assert found["source"]["forms"] == ["blktrace"]
     assert found["waf"] > 1
     assert found["requests"] == 723
+
+
+@pytest.mark.parametrize("model", MODEL_NAMES)
+def test_for_a_small_trace_the_device_is_large_enough_to_work(tmp_path: Path, model: str) -> None:
+    (tmp_path / "a.csv").write_text("3,W,4096,4096,1000\n")
+    found = json.loads(run("simulate", tmp_path / "a.csv", "--model", model, "--engine", "python", "--json"))
+    assert found["host_writes"] == 1
+    assert found["device"]["op"] == pytest.approx(0.07, abs=0.01)
+    assert found["device"]["blocks"] <= 32
+
+
+def test_a_device_that_no_size_makes_work_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("3,W,4096,4096,1000\n")
+    with pytest.raises(Usage, match="4 blocks, of which 4 hold data"):
+        run("simulate", tmp_path / "a.csv", "--model", "fast", "--log-blocks", "1")
+
+
+def test_rounding_makes_no_device_too_small() -> None:
+    setting = Setting("page", 0.007, 2)
+    assert setting.shape(100).logical_pages >= 100
 
 
 def test_a_trace_that_does_not_fit_is_refused() -> None:
