@@ -6,12 +6,16 @@ another one, and a task that has cost several workers their lives is given up: i
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import platform
+import re
 import signal
+import struct
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +30,9 @@ PER_WORKER = 3  # tasks that are on their way to each, so that it never waits fo
 # Packages whose versions must be the same here and there, for tasks to be understood and results to be equal.
 PACKAGES = ("f2tools", "numpy", "dask", "distributed")
 SECONDS_TO_CONNECT = 20
+SECONDS_TO_ANSWER = 10
+# what bytes of another protocol lead to when dask takes them for lengths and messages of its own
+NO_DASK = (MemoryError, OverflowError, ValueError, TypeError, KeyError, AssertionError, struct.error)
 
 
 @contextmanager
@@ -74,6 +81,8 @@ def _connected(address: str) -> Iterator[Client]:
     from distributed import Client
 
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    check_address(address)
+    _must_answer(address)
     try:
         client = Client(address, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -82,6 +91,45 @@ def _connected(address: str) -> Iterator[Client]:
         if not client.scheduler_info()["workers"]:
             raise DeviceError(f"{address}: the scheduler has no workers; start some there with `dask worker {address}`")
         yield client
+
+
+def check_address(address: str) -> None:
+    """Usage where this is no address of a scheduler."""
+    if not re.fullmatch(r"(tcp://)?[^/]+:\d{1,5}", address):
+        raise Usage(f"--scheduler {address}: is no address; one is tcp://HOST:PORT")
+
+
+def _must_answer(address: str) -> None:
+    """DeviceError where no dask scheduler answers in SECONDS_TO_ANSWER; a client would wait longer, or for ever."""
+    from distributed.comm.core import connect
+
+    async def ask() -> None:
+        comm = await connect(address, timeout=SECONDS_TO_ANSWER / 2)
+        try:
+            await comm.write({"op": "identity", "reply": True})
+            if (await comm.read())["type"] != "Scheduler":
+                raise ValueError
+        finally:
+            comm.abort()
+
+    async def ask_for_a_while() -> None:
+        await asyncio.wait_for(ask(), SECONDS_TO_ANSWER)
+
+    hint = "a scheduler has port 8786 unless told otherwise, 8787 is its dashboard"
+    with ThreadPoolExecutor(1) as thread:  # this one may have a loop of its own
+        try:
+            thread.submit(asyncio.run, ask_for_a_while()).result()
+        except OSError as error:
+            raise DeviceError(f"{address}: no dask scheduler answers there ({_reason(error)}); {hint}") from None
+        except NO_DASK:
+            raise DeviceError(f"{address}: no dask scheduler answers there, but something else; {hint}") from None
+
+
+def _reason(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    said = error.strerror if isinstance(error, OSError) else str(error)
+    return said or f"no answer within {SECONDS_TO_ANSWER} s"
 
 
 def installed(package: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import click
 
 from f2tools import newfile
 from f2tools.errors import Usage
-from f2tools.options import Size, cache_option, json_option, print_json, require
+from f2tools.options import Size, cache_option, json_option, print_json
 from f2tools.pictures.files import picture_options, pictures
 from f2tools.sizes import SIZE_UNITS
 from f2tools.text import printable
@@ -123,9 +122,10 @@ def analyze(
         raise Usage("--app-bytes and --fio say the same thing; give one of them")
     if fio is not None:
         app_bytes = fio_bytes(fio)
-    # a trace that is too small to be cut asks no scheduler
-    right = scheduler is None or re.fullmatch(r"(\w+://)?.+:\d+", scheduler)
-    require(bool(right), f"--scheduler {scheduler}: is no address; one is tcp://HOST:PORT")
+    if scheduler is not None:  # also for a trace that is too small to be cut, which asks no scheduler
+        from f2tools.cluster import check_address
+
+        check_address(scheduler)
     done = run_analysis(AnalysisRequest(trace, image, image_after, app_bytes, offset, issue_only, top, jobs, scheduler))
     _write_files(done, csv_directory, parquet_directory, html, svg, png, picture)
     if as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -252,10 +253,42 @@ def test_a_worker_of_another_version_is_named_in_one_sentence(
 
 
 def test_a_scheduler_that_is_not_there_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_cluster, "SECONDS_TO_CONNECT", 1)
+    monkeypatch.setattr(fleet_cluster, "SECONDS_TO_ANSWER", 1)
     done = f2("fleet", "check", "a.img", "--scheduler", "tcp://127.0.0.1:9", "-o", tmp_path / "out.parquet")
     assert (done.code, len(done.err.splitlines())) == (8, 1)
-    assert "no dask scheduler answers" in done.err
+    assert "no dask scheduler answers there (Connection refused)" in done.err
+    done = f2("fleet", "check", "a.img", "--scheduler", "127.0.0.1", "-o", tmp_path / "out.parquet")
+    assert (done.code, "one is tcp://HOST:PORT" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"), [(b"", " (no answer within 1 s)"), (b"HTTP/1.1 400 Bad Request\r\n", ", but something else")]
+)
+def test_a_port_of_another_program_is_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes, why: str
+) -> None:
+    monkeypatch.setattr(fleet_cluster, "SECONDS_TO_ANSWER", 1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            client, _ = server.accept()
+            client.sendall(said)
+            with client:
+                client.recv(1 << 16)
+                client.recv(1)
+
+        threading.Thread(target=answer, daemon=True).start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        done = f2("fleet", "check", "a.img", "--scheduler", address, "-o", tmp_path / "out.parquet")
+    assert (done.code, len(done.err.splitlines())) == (8, 1)
+    assert f"{address}: no dask scheduler answers there{why}; a scheduler has port 8786" in done.err
+
+
+def test_a_worker_is_no_scheduler(scheduler: str, tmp_path: Path) -> None:
+    with Client(scheduler, set_as_default=False) as client:
+        worker = next(iter(client.scheduler_info()["workers"]))
+    done = f2("fleet", "check", "a.img", "--scheduler", worker, "-o", tmp_path / "out.parquet")
+    assert (done.code, "but something else" in done.err) == (8, True)
 
 
 def test_without_dask_the_extra_to_install_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
