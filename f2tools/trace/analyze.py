@@ -62,6 +62,7 @@ class Analysis:
     areas: Areas | None
     log_raster: Raster | None = None
     log_names: tuple[str, ...] = ()
+    in_pieces: bool = False  # whether it was counted by several, as --jobs and --scheduler ask
 
 
 def from_directory(request: AnalysisRequest) -> AnalysisRequest:
@@ -194,7 +195,7 @@ def analysis_of(piece: Piece, request: AnalysisRequest) -> Analysis:
     measured = Measured(
         piece.trace, piece.measures, pairer, app_bytes=request.app_bytes, counters=request.counters, top=request.top
     )
-    return Analysis(catalogue.report_of(measured), piece.measures, piece.trace, None)
+    return Analysis(catalogue.report_of(measured), piece.measures, piece.trace, None, in_pieces=True)
 
 
 class _WriteSpools:

@@ -127,6 +127,9 @@ def analyze(
 
         check_address(scheduler)
     done = run_analysis(AnalysisRequest(trace, image, image_after, app_bytes, offset, issue_only, top, jobs, scheduler))
+    if scheduler is not None and not done.in_pieces:
+        note = f"{printable(trace)} was read here, and not by the workers: it is too small or can't be cut"
+        print(f"f2tools: note: {note}", file=sys.stderr)
     _write_files(done, csv_directory, parquet_directory, html, svg, png, picture)
     if as_json:
         print_json(done.report)

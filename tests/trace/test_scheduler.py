@@ -167,6 +167,16 @@ def test_a_trace_that_the_workers_do_not_see_is_said_so(
     assert f"{path}: No such file or directory, says a worker of {scheduler}" in done.err
 
 
+@pytest.mark.parametrize("name", ["unpacked", "packed"])
+def test_a_trace_that_is_not_handed_out_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.undo()  # parts as large as they are
+    trace = traces.DIRECTORY / "churn" if name == "packed" else traces.unpacked("churn", tmp_path)
+    done = f2("trace", "analyze", trace, "--scheduler", "tcp://127.0.0.1:1")
+    assert done.code == 0
+    assert "was read here, and not by the workers: it is too small or can't be cut" in done.err
+    assert "read here" not in f2("trace", "analyze", trace).err
+
+
 def test_an_error_is_the_same_after_its_way_between_processes() -> None:
     error = pickle.loads(pickle.dumps(Corrupt(Where(path="x", offset=16), "is wrong")))
     assert (type(error), str(error), error.where.offset) == (Corrupt, "path x, offset 0x10: is wrong", 16)
