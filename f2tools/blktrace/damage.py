@@ -20,6 +20,7 @@ KINDS = {
     "disordered": "events before their predecessor",
     "duplicate": "events that come twice",
     "unreadable": "lines that are no event",
+    "missing": "CPUs without a file",
 }
 UNSEEN = 10**9  # ns before the first event of a CPU that a loss ahead of it may reach back
 MOST_FOLLOWED = 1 << 12  # pairs of a device and a CPU in one stream, of which there are far fewer

@@ -143,7 +143,7 @@ class ExportedTrace(Trace):
         self.pages = PageWrites(Counter(logs), Counter(inos), int(pages["count"]))
         damage = kept["damage"]
         self.damage = Damage(
-            {kind: int(damage["counts"][kind]) for kind in KINDS},
+            {kind: int(damage["counts"].get(kind, 0)) for kind in KINDS},
             [Problem(**_fields(Problem, problem)) for problem in damage["problems"]],
             int(damage["skipped_bytes"]),
             {int(cpu): int(count) for cpu, count in damage["lost_by_cpu"].items()},

@@ -30,7 +30,7 @@ def open_trace(given: str) -> Trace:
         files = files or [n for n in names if re.match(r"ftrace.*\.txt(\.gz|\.zst)?$|blkparse.*\.txt(\.gz|\.zst)?$", n)]
         if not files:
             raise Usage(f"{given}: no trace in this directory; expected files such as x.blktrace.0")
-        return Trace(given, tuple(str(path / name) for name in _in_order_of_cpu(files)))
+        return _of_files(given, [str(path / name) for name in files])
     if path.exists():
         return Trace(given, (given,))
     directory = path.parent
@@ -38,7 +38,7 @@ def open_trace(given: str) -> Trace:
     if directory.is_dir():
         files = [n for n in os.listdir(directory) if (m := PER_CPU.match(n)) and m[1] == prefix]
         if files:
-            return Trace(given, tuple(str(directory / name) for name in _in_order_of_cpu(files)))
+            return _of_files(given, [str(directory / name) for name in files])
     raise DeviceError(f"{given}: no file of this name, nor {prefix}.blktrace.0 and so on")
 
 
@@ -55,7 +55,25 @@ def _open_remote_trace(given: str) -> Trace:
         found = [url for url in expand(f"{given}.blktrace.*") if PER_CPU.match(url)]
     if not found:
         raise DeviceError(f"{name}: no trace of this name there, nor files of one")
-    return Trace(name, tuple(_in_order_of_cpu(found)))
+    return _of_files(name, found)
+
+
+def _of_files(name: str, files: list[str]) -> Trace:
+    """The trace in these files; a CPU that has none, below one that has, is noted: blktrace leaves an empty file where
+    nothing happened."""
+    trace = Trace(name, tuple(_in_order_of_cpu(files)))
+    cpus: dict[str, set[int]] = {}
+    for match in map(PER_CPU.match, map(without_credentials, files)):
+        if match:
+            cpus.setdefault(match[1], set()).add(int(match[2]))
+    for prefix, seen in cpus.items():
+        count = max(seen) + 1 - len(seen)
+        if count:
+            first = next(cpu for cpu in range(max(seen)) if cpu not in seen)
+            others = f", nor of {count - 1} others" if count > 1 else ""
+            text = f"no file of CPU {first}{others}; unless it was offline, its events are missing"
+            trace.damage.note("missing", f"{prefix}.blktrace.{first}", None, text, count)
+    return trace
 
 
 def _in_order_of_cpu(names: list[str]) -> list[str]:

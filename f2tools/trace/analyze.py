@@ -183,6 +183,7 @@ def _analyze_in_pieces(request: AnalysisRequest, trace: Trace, cuts: Cuts, wante
     task = task_of(trace, cuts, wanted, not request.issue_only)
     piece = counted(task, request.jobs) if request.scheduler is None else counted_on(task, request.scheduler)
     piece.trace.files = trace.files
+    piece.trace.damage.add(trace.damage)
     return analysis_of(piece, request)
 
 

@@ -240,7 +240,7 @@ def compare(
     damaged = [
         name
         for name, report in found.reports.items()
-        if any(report["damage"][k] for k in ("lost", "corrupt", "truncated"))
+        if any(report["damage"][k] for k in ("lost", "corrupt", "truncated", "missing"))
     ]
     for name in damaged:
         print(f"f2tools: {printable(name)}: damaged; see `f2tools trace analyze`", file=sys.stderr)

@@ -39,6 +39,22 @@ def test_a_whole_trace_has_nothing_wrong(tmp_path: Path) -> None:
     assert counts(report_of(tmp_path, b"".join(sorted_records(plain())))) == {}
 
 
+def test_a_cpu_without_a_file_is_told_and_one_with_an_empty_file_is_not(tmp_path: Path) -> None:
+    events = [event for cpu in range(4) for event in request(cpu * 200_000, cpu * 64, cpu=cpu)]
+    prefix = traces.write(tmp_path, events)
+    Path(f"{prefix}.blktrace.1").write_bytes(b"")
+    assert analyze(AnalysisRequest(str(prefix))).trace.damage.clean
+    Path(f"{prefix}.blktrace.0").unlink()
+    Path(f"{prefix}.blktrace.2").unlink()
+    for given in (prefix, tmp_path):
+        done = analyze(AnalysisRequest(str(given)))
+        assert done.report["damage"]["missing"] == 2
+        assert [one["stream"] for one in done.report["damage"]["problems"]] == [f"{prefix}.blktrace.0"]
+        with pytest.raises(Corrupt, match="2 CPUs without a file; first: no file of CPU 0, nor of 1 other"):
+            must_be_whole(done.trace)
+    assert analyze(AnalysisRequest(f"{prefix}.blktrace.3")).trace.damage.clean
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_deleted_events_are_counted_exactly(tmp_path: Path, seed: int) -> None:
     choice = random.Random(seed)

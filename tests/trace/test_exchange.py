@@ -97,11 +97,19 @@ def test_events_of_an_export_are_those_of_the_trace_and_it_can_be_exported_again
     assert (again / MANIFEST).read_bytes() == (out / MANIFEST).read_bytes()
 
 
-@pytest.mark.parametrize("make", [damaged, lambda path: long_lived(path, lost=True)], ids=["damaged", "lost"])
+def without_a_cpu(path: Path) -> Path:
+    prefix = traces.write(path, [event for cpu in range(2) for event in traces.request(cpu * 10**6, 8, cpu=cpu)])
+    Path(f"{prefix}.blktrace.0").unlink()
+    return prefix
+
+
+@pytest.mark.parametrize(
+    "make", [damaged, lambda path: long_lived(path, lost=True), without_a_cpu], ids=["damaged", "lost", "missing"]
+)
 def test_what_is_wrong_with_a_trace_is_exported_with_it(make: Callable[[Path], Path], tmp_path: Path) -> None:
     prefix = make(tmp_path)
     report = numbers(prefix)
-    assert json.loads(report)["damage"]["lost"]
+    assert json.loads(report)["damage"]["problems"]
     out = exported(prefix, tmp_path / "out")
     assert numbers(out) == report
     assert f2("trace", "analyze", out, "--strict").code == 1

@@ -142,6 +142,10 @@ def test_two_calls_print_the_same_with_jobs_and_without(tmp_path: Path) -> None:
     alone = printed(cut)
     assert json.loads(alone)["writes"]["requests"] == 3 * PIECE // (3 * RECORD.itemsize)
     assert printed(cut, "--jobs", "2") == alone
+    (tmp_path / "long.blktrace.1").rename(tmp_path / "long.blktrace.2")
+    alone = printed(cut)
+    assert json.loads(alone)["damage"]["missing"] == 1
+    assert printed(cut, "--jobs", "2") == alone
     for name in ("f2fs-varmail", "nilfs2-randwrite"):
         prefix = traces.unpacked(name, tmp_path)
         assert printed(prefix, "--jobs", "2") == printed(prefix)

@@ -91,7 +91,7 @@ def _cell_head(name: str) -> str:
 
 def _damage(report: dict[str, Any]) -> str:
     damage = report["damage"]
-    kinds = ("lost", "truncated", "corrupt", "disordered", "duplicate", "unreadable")
+    kinds = ("lost", "truncated", "corrupt", "disordered", "duplicate", "unreadable", "missing")
     found = [f"{damage[kind]:,} {kind}" for kind in kinds if damage[kind]]
     if not found:
         return ""

@@ -80,7 +80,7 @@ def _heading(report: dict[str, Any]) -> str:
 
 def _damage(report: dict[str, Any]) -> list[str]:
     damage = report["damage"]
-    kinds = ("lost", "truncated", "corrupt", "disordered", "duplicate", "unreadable")
+    kinds = ("lost", "truncated", "corrupt", "disordered", "duplicate", "unreadable", "missing")
     found = [f"{damage[kind]:,} {kind}" for kind in kinds if damage[kind]]
     if not found:
         return []
