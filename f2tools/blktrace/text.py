@@ -1,7 +1,8 @@
 """Events from text: what blkparse prints in its default format, and block and f2fs events of ftrace and perf script.
 
-Lines are read in bounded pieces.  A line that begins like an event and can't be read is counted; the rest of a file
-(headings, blkparse's totals) is passed over.  What `blkparse -a` left out can't be told from losses, so a text with
+Lines are read in bounded pieces.  A line that begins like an event and can't be read is counted, and in a text of
+blkparse any other that it doesn't print itself, such as its totals.  Of ftrace and perf the rest (headings, other
+events, stacks) is passed over.  What `blkparse -a` left out can't be told from losses, so a text with
 gaps everywhere counts as a selection without losses.
 """
 
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.blktrace.damage import Damage, SequenceCheck
+from f2tools.blktrace.damage import KEPT, Damage, SequenceCheck
 from f2tools.blktrace.numbers import device_of
 from f2tools.blktrace.records import (
     AHEAD,
@@ -53,6 +54,12 @@ BLKPARSE = re.compile(
     rb"(?:\s+(\w{1,8}))?(?:\s+(" + NUMBER + rb")(?:\s+([+/])\s+(" + NUMBER + rb"))?(?:\s|$))?(.*)$"
 )
 STARTS_LIKE_BLKPARSE = re.compile(rb"\s*\d+,\d+\s")
+TOTALS = (b"CPU", b"Total", b"Throughput", b"Events")
+# what blkparse prints besides: totals, and with -s those of a process below its name and number
+SAID_BY_BLKPARSE = re.compile(
+    rb"CPU\d+ \(|Total \(|Throughput \(|Events \(|Skips: |Input file |Trace started | [A-Z][A-Za-z ]{1,30}:\s"
+    rb"|.{0,64} \(\d{1,10}(?:, \.\.\.)?\)\s*$"
+)
 # runs of blanks are taken whole (`*+`): trying every split of a long run would never end
 FTRACE = re.compile(
     rb"\s*+(.{0,64}?)[-\s]\s*+(\d{1,10})\s++(?:\(.{0,12}\)\s++)?\[(\d{1,5})\]\s++(?:[^\s:]{3,8}\s++)?"
@@ -113,6 +120,9 @@ class TextReader:
         self._other = False  # lines that are neither events nor headings
         self.selection: bool | None = None
         self._over = False
+        self._is_blkparse: bool | None = None  # None before the first event
+        self._strange: list[tuple[int, bytes]] = []  # lines before it that blkparse doesn't print, the first ones
+        self._strange_more = 0
         self._line = 0
         self._last: dict[int, int] = {}
         self.notes: list[Note] = []
@@ -167,22 +177,46 @@ class TextReader:
 
     def _row(self, line: bytes) -> Row | None:
         self._line += 1
-        if not line or line[:1] == b"#":
+        if line[:1] == b"#" or not line.strip():
             return None
         if STARTS_LIKE_BLKPARSE.match(line):
             row = None if len(line) > MAX_LINE else self._blkparse(line)
+            if row is not None and self._is_blkparse is None:
+                self._begin_blkparse()
             if row is None and not self._over:
-                self._damage.note("unreadable", self._name, self._line, f"not an event: {line[:60]!r}")
+                self._note_line(self._line, line)
             return row or None
         if b": " in line and (match := FTRACE.match(line[:MAX_LINE])):
+            self._is_blkparse = self._is_blkparse or False
             row = self._ftrace(match)
             if row is None:
-                self._damage.note("unreadable", self._name, self._line, f"not an event: {line[:60]!r}")
+                self._note_line(self._line, line)
             return row or None
-        if line.startswith((b"CPU", b"Total", b"Throughput", b"Events")):
+        if line.startswith(TOTALS):
             self._over = True
         self._other = True
+        if self._is_blkparse is not False and not SAID_BY_BLKPARSE.match(line):
+            self._note_strange(line)
         return None
+
+    def _note_line(self, number: int, line: bytes) -> None:
+        self._damage.note("unreadable", self._name, number, f"not an event: {line[:60]!r}")
+
+    def _note_strange(self, line: bytes) -> None:
+        """Note a line that blkparse doesn't print, or keep it until it is known whose text this is."""
+        if self._is_blkparse:
+            self._note_line(self._line, line)
+        elif len(self._strange) < KEPT:
+            self._strange.append((self._line, line[:60]))
+        else:
+            self._strange_more += 1
+
+    def _begin_blkparse(self) -> None:
+        self._is_blkparse = True
+        for number, line in self._strange:
+            self._note_line(number, line)
+        self._damage.counts["unreadable"] += self._strange_more
+        self._strange = []
 
     # -- blkparse -----------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ def report_of(directory: Path, data: bytes) -> dict:
 
 def counts(report: dict) -> dict[str, int]:
     damage = report["damage"]
-    kinds = ("lost", "truncated", "corrupt", "disordered", "duplicate")
+    kinds = ("lost", "truncated", "corrupt", "disordered", "duplicate", "unreadable")
     return {kind: damage[kind] for kind in kinds if damage[kind]}
 
 
@@ -234,3 +234,43 @@ def test_forged_traces_are_read_to_their_end(tmp_path: Path, name: str) -> None:
     report = analyze(AnalysisRequest(str(traces.write(tmp_path, events)))).report
     assert report["events"] == len(events)
     assert counts(report) == {}
+
+
+SAID_BESIDES = """Input file x.blktrace.0 added
+CPU0 (x):
+ Reads Queued:           6,       24KiB\t Writes Queued:         822,    71296KiB
+ Read depth:             2        \t Write depth:            26
+ IO unplugs:             0        \t Timer unplugs:          16
+
+f2fs_ckpt-254:0 (150)
+ PC Reads Queued:        0,        0KiB\t PC Writes Queued:        0,        0KiB
+ Dispatch wait:          0        \t Dispatch wait:           0
+python3 (162, ...)
+Throughput (R/W): 14KiB/s / 13710KiB/s
+Events (x): 3712 entries
+Skips: 0 forward (0 -   0.0%)
+"""
+
+
+def test_lines_that_blkparse_does_not_print_are_counted_with_their_numbers(tmp_path: Path) -> None:
+    text = tmp_path / "x.txt"
+    events = "".join(traces.as_blkparse(plain(50)))
+    text.write_text(events + SAID_BESIDES)
+    assert counts(analyze(AnalysisRequest(str(text))).report) == {}
+    text.write_bytes(b"garbage line\n%%%\n" + events.encode() + b"hello\n" + SAID_BESIDES.encode() + b"\xff\xfe\x01")
+    report = analyze(AnalysisRequest(str(text))).report
+    assert counts(report) == {"unreadable": 4}
+    last = 2 + 200 + 1 + SAID_BESIDES.count("\n") + 1
+    assert [one["offset"] for one in report["damage"]["problems"]] == [1, 2, 203, last]
+
+
+def test_of_very_many_strange_lines_all_are_counted(tmp_path: Path) -> None:
+    text = tmp_path / "x.txt"
+    text.write_text("strange\n" * 1000 + "".join(traces.as_blkparse(plain(50))))
+    assert counts(analyze(AnalysisRequest(str(text))).report) == {"unreadable": 1000}
+
+
+def test_lines_of_other_events_in_a_text_of_ftrace_are_none_of_ours(tmp_path: Path) -> None:
+    text = tmp_path / "x.txt"
+    text.write_text("sh-1 [000] d..2 1.000000: sched_switch: x\n" + traces.as_ftrace(plain(5)) + " => do_idle\n")
+    assert counts(analyze(AnalysisRequest(str(text))).report) == {}
