@@ -34,6 +34,8 @@ def test_a_trace_is_read_whatever_its_form(form: str, tmp_path: Path) -> None:
     assert rows(plain) == rows(packed) == wanted
     plain.write_text(text.replace("\n", "\r\n"))
     assert rows(plain) == wanted
+    plain.write_bytes(b"\xef\xbb\xbf" + text.encode())  # as Windows marks UTF-8
+    assert rows(plain) == wanted
 
 
 BAD = {
@@ -55,6 +57,38 @@ def test_a_bad_line_is_named_with_its_reason(form: str, tmp_path: Path) -> None:
     (tmp_path / "t").write_text(f"{text}{line}\n{text.splitlines()[-1]}\n")
     with pytest.raises(Unsupported, match=rf"t: line {text.count(chr(10)) + 1}: .*{reason}.*{form}"):
         rows(tmp_path / "t")
+
+
+NEGATIVE = {
+    "MSR Cambridge": "128166372003061629,hm,1,Write,-4096,4096,413",
+    "SPC": "0,-8,512,w,0.5",
+    "Alibaba": "419,W,-4096,512,1577808144360768",
+    "Tencent": "1538323200,-8,128,0,1063",
+    "FIU": "89967195122987 4892 syslogd -8 8 W 6 0 531e779d39068430",
+    "MQSim": "938513000 4 -8 16 0",
+}
+
+
+@pytest.mark.parametrize("form", NEGATIVE)
+def test_a_negative_offset_is_named_wherever_it_stands(form: str, tmp_path: Path) -> None:
+    good = SAMPLES[form][0].splitlines()[-1]
+    for text, number in (
+        (f"{NEGATIVE[form]}\n", 1),
+        (f"{NEGATIVE[form]}\n{good}\n", 1),
+        (f"{good}\n{NEGATIVE[form]}\n", 2),
+    ):
+        (tmp_path / "t").write_text(text)
+        with pytest.raises(Unsupported, match=rf"t: line {number}: '-.*' is no number from 0 on \(read as {form}\)"):
+            rows(tmp_path / "t")
+
+
+def test_a_first_line_that_can_not_be_read_is_no_heading(tmp_path: Path) -> None:
+    good = SAMPLES["MSR Cambridge"][0]
+    (tmp_path / "t").write_text(f"128166372003061629,hm,1,Read,x,32768,413\n{good}")
+    with pytest.raises(Unsupported, match="line 1: 'x' is no number"):
+        rows(tmp_path / "t")
+    (tmp_path / "t").write_text(f"Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n{good}")
+    assert len(rows(tmp_path / "t")) == 2
 
 
 def test_of_several_devices_one_has_to_be_chosen(tmp_path: Path) -> None:

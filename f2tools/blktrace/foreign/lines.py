@@ -63,7 +63,7 @@ def _fields(line: str, count: int, separator: str | None = ",") -> list[str]:
 
 def _number(text: str) -> int:
     if not re.fullmatch(r"\d{1,19}", text):
-        raise BadLine(f"{text!r} is no number")
+        raise BadLine(f"{text!r} is no number from 0 on")
     return int(text)
 
 
@@ -134,7 +134,7 @@ def _fio3(line: str) -> Row | None:
     return _fio(words[1:], _number(words[0]) * 1000)  # microseconds, as fio writes them
 
 
-NUMBER = r"\s*\d+\s*"
+NUMBER = r"\s*[-+]?\d+\s*"  # a sign is refused by `row`, which names the line
 FORMS = (
     Form("fio iolog v2", re.compile(r"(?!)"), _fio2, re.compile(r"fio version 2 iolog\s*$")),
     Form("fio iolog v3", re.compile(r"(?!)"), _fio3, re.compile(r"fio version 3 iolog\s*$")),
@@ -142,8 +142,8 @@ FORMS = (
     Form("SPC", re.compile(rf"{NUMBER},{NUMBER},{NUMBER},\s*[rRwW]\s*,\s*\d+(\.\d*)?\s*(,|$)"), _spc),
     Form("Alibaba", re.compile(rf"[^,]+,\s*[rRwW]\s*,{NUMBER},{NUMBER},{NUMBER}$"), _alibaba),
     Form("Tencent", re.compile(rf"{NUMBER},{NUMBER},{NUMBER},\s*[01]\s*,[^,]+$"), _tencent),
-    Form("FIU", re.compile(r"\s*\d+\s+\d+\s+\S+\s+\d+\s+\d+\s+(?i:r|w|read|write)\s+\d+\s+\d+(\s|$)"), _fiu),
-    Form("MQSim", re.compile(r"\s*\d+\s+\d+\s+\d+\s+\d+\s+[01]\s*$"), _mqsim),
+    Form("FIU", re.compile(r"\s*\d+\s+\d+\s+\S+\s+[-+]?\d+\s+[-+]?\d+\s+(?i:r|w|read|write)\s+\d+\s+\d+(\s|$)"), _fiu),
+    Form("MQSim", re.compile(r"\s*[-+]?\d+\s+\d+\s+[-+]?\d+\s+[-+]?\d+\s+[01]\s*$"), _mqsim),
 )
 
 
@@ -151,7 +151,7 @@ def form_of(head: bytes) -> Form | None:
     """The form of a text that begins like this; None for blktrace's own, binary or text."""
     if b"\0" in head:
         return None
-    lines = head.decode("utf-8", "replace").splitlines()
+    lines = head.decode("utf-8-sig", "replace").splitlines()
     lines = [line for line in lines if line.strip() and not line.startswith("#")][:3]
     for form in FORMS:
         if form.header is not None and lines and form.header.match(lines[0]):
@@ -201,7 +201,7 @@ class LineReader:
 
     def _row(self, line: bytes) -> Row | None:
         self._line += 1
-        text = line.decode("utf-8", "replace").strip()
+        text = line.decode("utf-8-sig" if self._line == 1 else "utf-8", "replace").strip()
         if not text or text.startswith("#") or (self._line == 1 and self._is_heading(text)):
             return None
         try:
@@ -227,7 +227,9 @@ class LineReader:
         return row if row[2] else None
 
     def _is_heading(self, text: str) -> bool:
-        return bool(self._form.header) or not self._form.pattern.match(text)
+        """Whether this first line has names and no numbers; else it is a request, or one that can't be read."""
+        fields = text.split(",") if "," in text else text.split()
+        return bool(self._form.header) or not any(re.fullmatch(r"\s*[-+]?\d[\d.]*\s*", each) for each in fields)
 
     def _bad(self, reason: str) -> Unsupported:
         return Unsupported(f"{self._name}: line {self._line}: {reason} (read as {self._form.name})")
