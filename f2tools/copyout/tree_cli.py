@@ -42,6 +42,8 @@ class TreeCommands:
     statfs: Callable[[Any], dict[str, int]]
     """What a manifest says of a volume: f_bsize, f_blocks, f_bfree."""
     metavar: str = "IMAGE"
+    doubt: Callable[[Any], str | None] = lambda _: None
+    """Why a volume may have more than it shows, if that is so; then the output counts as incomplete."""
 
     def image_argument(self, function: Callable[..., None]) -> Callable[..., None]:
         """The argument that names the image."""
@@ -78,9 +80,10 @@ class TreeCommands:
                     number = f"{inode.ino:>10} " if numbers else ""
                     name = path if recursive else path.rpartition(b"/")[2] or path
                     click.echo(number + (long_line(found, inode.mode, name) if long else printable(shown(name))))
+                doubt = self.doubt(volume)
             if as_json:
                 print_json({"image": image, "entries": rows, "lost": [item.as_dict() for item in lost]})
-            say_lost(lost)
+            say_lost(lost, doubt=doubt)
 
         return ls
 
@@ -97,11 +100,13 @@ class TreeCommands:
                     {"path": shown(path), **facts(volume, volume.at_path(path, follow=False))}
                     for path in expand_all(volume, paths)
                 ]
+                doubt = self.doubt(volume)
             if as_json:
                 print_json({"image": image, "entries": rows})
-                return
-            for row in rows:
-                say_fields(row)
+            else:
+                for row in rows:
+                    say_fields(row)
+            say_lost([], doubt=doubt)
 
         return stat
 
@@ -119,6 +124,7 @@ class TreeCommands:
                     for start in range(0, inode.size, PIECE):
                         sys.stdout.buffer.write(volume.read_content(inode, start, PIECE))
                 sys.stdout.buffer.flush()
+                say_lost([], doubt=self.doubt(volume))
 
         return cat
 
@@ -139,6 +145,7 @@ class TreeCommands:
 
             with self.opened(image) as volume:
                 report = copy_out(volume, output, path, keep)
+                doubt = self.doubt(volume)
             if as_json:
                 print_json({"image": image, **report.as_dict()})
             else:
@@ -148,7 +155,7 @@ class TreeCommands:
                     f"{printable(output)}: {report.files} files, {report.directories} directories, {report.symlinks} "
                     f"links, {report.bytes} bytes{said}"
                 )
-            say_lost(report.lost, output)
+            say_lost(report.lost, output, doubt)
 
         return extract
 
@@ -171,7 +178,8 @@ class TreeCommands:
                 else:
                     with newfile.replacing(output) as file:
                         report = write_tar(volume, file, expand_all(volume, paths), bar.advance)
-            say_lost(report.lost)
+                doubt = self.doubt(volume)
+            say_lost(report.lost, doubt=doubt)
 
         return tar
 
@@ -186,11 +194,14 @@ class TreeCommands:
             must_be_free(output, force)
             with self.opened(image) as volume, progress("files", None) as bar:
                 found = manifest_of(volume, os.fsencode(path), self.statfs(volume), bar.advance)
+                doubt = self.doubt(volume)
             with newfile.text_output(output) as out:
                 json.dump(found, out, indent=0)
                 out.write("\n")
             if "errors" in found:
                 click.echo(f"f2tools: {not_in_full(len(found['errors']))}", err=True)
+            say_lost([], doubt=doubt)
+            if "errors" in found:
                 sys.exit(1)
 
         return manifest
@@ -218,11 +229,13 @@ def say_fields(row: dict[str, Any]) -> None:
         click.echo(f"{name:<{width}}  {printable(str(value))}")
 
 
-def say_lost(lost: list[Lost], target: str | None = None) -> None:
-    """Say what could not be read, or not copied to `target`, which is named by its path there; the exit code is 1
-    then."""
+def say_lost(lost: list[Lost], target: str | None = None, doubt: str | None = None) -> None:
+    """Say what could not be read, or not copied to `target`, which is named by its path there, and what is in doubt;
+    the exit code is 1 then."""
     for item in lost:
         name = shown(item.path) if target is None else placed(target, item.path)
         click.echo(f"f2tools: {printable(name)}: {printable(item.reason)}", err=True)
-    if lost:
+    if doubt is not None:
+        click.echo(f"f2tools: {printable(doubt)}", err=True)
+    if lost or doubt is not None:
         sys.exit(1)

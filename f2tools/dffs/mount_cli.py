@@ -21,7 +21,7 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-def _opened(file: Device, write: bool, keep_nodes: int, policy: Policy) -> Files:
+def _opened(file: Device, write: bool, _: list[str], keep_nodes: int, policy: Policy) -> Files:
     from f2tools.dffs.files import Files, LiveFiles
     from f2tools.dffs.volume import Volume
     from f2tools.dffs.write import WritableVolume

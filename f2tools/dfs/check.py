@@ -35,6 +35,7 @@ class DfsReport:
     entries: int = 0
     mapped_blocks: int = 0
     waiting: int | None = None  # the transaction that waits in the write-ahead log
+    lost_pages: int = 0  # of the layer below, of which nothing tells what they held
     left_over: int = 0  # blocks that the next opening gives back
     nameless: int = 0  # inodes that it removes
 
@@ -48,7 +49,7 @@ class DfsReport:
         return {
             "sound": self.sound, "clean": self.clean, "inodes": self.inodes, "directories": self.directories,
             "entries": self.entries, "mapped_blocks": self.mapped_blocks, "waiting_transaction": self.waiting,
-            "left_over_blocks": self.left_over, "nameless_inodes": self.nameless,
+            "lost_pages": self.lost_pages, "left_over_blocks": self.left_over, "nameless_inodes": self.nameless,
             "findings": [
                 {"code": one.code, "text": one.text, "ino": one.ino, "block": one.block, "offset": one.offset}
                 for one in self.findings
@@ -94,6 +95,19 @@ class _Check:
             self.found("DFS003", detail=error)
             self.volume.waiting = None
 
+    def layer(self) -> None:
+        """The layer below has lost nothing since its last checkpoint."""
+        layer = self.volume.layer
+        self.report.lost_pages = layer.lost_pages
+        if layer.lost_pages:
+            self.found("DFS043", count=layer.lost_pages, detail="content may be missing, or be an older version")
+        for start, count in layer.in_damaged_pages():
+            for block in range(start, start + count):
+                try:
+                    layer.read_vblocks(block, 1)
+                except DeviceError as error:
+                    self.found("DFS042", self.geo.owner(block)[1] or None, block=block, detail=error)
+
     def inodes(self) -> None:
         """Every block of the inodes that is not free is the inode of its place."""
         for ino in self.volume.inode_numbers():
@@ -122,6 +136,8 @@ class _Check:
                     self.found("DFS014", inode.ino, detail="its target is empty or holds a NUL")
             except (Corrupt, DeviceError) as error:
                 self.found("DFS014", inode.ino, detail=getattr(error, "message", error))
+        if self.report.lost_pages and (empty := self.volume.empty_blocks(inode)):
+            self.found("DFS044", inode.ino, count=empty)
 
     def directories(self) -> None:
         """Every directory is a chain of records in whole blocks, each entry with a target of its type."""
@@ -235,7 +251,7 @@ class _Check:
     def space(self) -> None:
         """What is mapped is part of the system file or content of a file."""
         for item in leftovers(self.volume):
-            if self.volume.clean:
+            if self.volume.clean or self.report.lost_pages:
                 self.found("DFS040", item.ino, block=item.start, count=item.count, detail=item.reason)
             else:
                 self.report.left_over += item.count
@@ -248,6 +264,7 @@ def check(volume: Volume, advance: Callable[[int], None] = lambda _: None) -> Df
     checking = _Check(volume, advance)
     checking.supers()
     checking.log()
+    checking.layer()
     checking.inodes()
     checking.directories()
     checking.tree()

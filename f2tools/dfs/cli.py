@@ -163,7 +163,9 @@ def _say_report(image: str, report: DfsReport) -> None:
 
 
 def _said_of(report: DfsReport) -> list[str]:
-    """The changes that the next opening for writing will make."""
+    """The changes that a repair, or the next opening for writing, will make."""
+    if report.lost_pages:
+        return ["-y can't bring back what lost pages held: it gives that up, and makes sound what is there"]
     if report.clean:
         return []
     lines = ["not closed; the next opening for writing puts it in order"]
@@ -206,12 +208,14 @@ def recover(image: str, apply: bool, dry_run: bool, undo: str | None, as_json: b
         return
     for line in _lines_of(plan):
         click.echo(printable(line))
-    if plan.needed:
+    if plan.needed and plan.doubt is None:
         click.echo("done" if applied else "nothing was written; --apply does it, and so does the next mount")
 
 
 def _lines_of(plan: DfsRecoveryPlan) -> Iterator[str]:
     """A plan for people."""
+    if plan.doubt is not None:
+        yield f"not to be recovered as it is: {plan.doubt}"
     if not plan.needed:
         yield "closed; there is nothing to recover"
         return

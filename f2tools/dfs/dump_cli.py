@@ -25,7 +25,7 @@ def _statfs(volume: Volume) -> dict[str, int]:
     return {"f_bsize": 512, "f_blocks": layer.capacity_blocks, "f_bfree": layer.free_blocks}
 
 
-_TREE = TreeCommands("dfs dump", "card.dfs", _open, _statfs)
+_TREE = TreeCommands("dfs dump", "card.dfs", _open, _statfs, doubt=lambda volume: volume.doubt)
 image_argument = _TREE.image_argument
 
 

@@ -33,7 +33,10 @@ class Engine(StopsAtErrors, Volume):
     """A volume that is open for writing; see the module's docstring."""
 
     def __init__(self, layer: Vsl, *, clock: Callable[[], int] = time.time_ns) -> None:
+        """Corrupt where the layer has lost what it can't tell: putting the rest in order could cost more."""
         super().__init__(layer)
+        if self.doubt is not None:
+            raise Corrupt(Where(area="storage layer"), self.doubt)
         self.clock = clock
         waiting = self.waiting
         seq = waiting.seq if waiting is not None else 0 if self.geo.hashed else read_head(layer).seq

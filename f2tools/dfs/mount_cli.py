@@ -11,14 +11,17 @@ if TYPE_CHECKING:
     from f2tools.dfs.files import Files
 
 
-def _opened(file: Device, write: bool) -> Files:
+def _opened(file: Device, write: bool, warnings: list[str]) -> Files:
     from f2tools.dfs.files import Files, LiveFiles
     from f2tools.dfs.volume import Volume
     from f2tools.dfs.write import WritableVolume
     from f2tools.flash.vsl import open_vsl
 
     layer = open_vsl(file)
+    write = write and not layer.lost_pages
     files = LiveFiles(WritableVolume(layer)) if write else Files(Volume(layer))
+    if files.volume.doubt is not None:
+        warnings.append(f"mounted read-only: {files.volume.doubt}")
     files.volume.inode(files.root_ino)  # what can't be used at all is told now
     return files
 

@@ -31,6 +31,8 @@ PROBLEMS = catalogue(
     Problem("DFS040", "{count} blocks that no file has, of this inode's place: {detail}"),
     Problem("DFS041", "{count} blocks are mapped where nothing can be"),
     Problem("DFS042", "a block that is part of the volume can't be read: {detail}"),
+    Problem("DFS043", "the storage layer can't read {count} of its pages, and nothing tells what was there: {detail}"),
+    Problem("DFS044", "{count} blocks of the file are empty: holes, or what lost pages of the storage layer held"),
 )
 
 

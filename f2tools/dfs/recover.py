@@ -38,6 +38,8 @@ class DfsRecoveryPlan:
     transaction: int | None = None
     changes: list[Change] = field(default_factory=list)
     given_up: list[Change] = field(default_factory=list)
+    doubt: str | None = None
+    """Why it is refused: the layer has lost something, and `fsck -y` comes first."""
     log_blocks_read: int = 0
     """Of the layer: erase blocks that were read to find what was appended since its last checkpoint."""
 
@@ -50,7 +52,9 @@ def make_plan(image: str) -> DfsRecoveryPlan:
     """What the next opening for writing does to the volume in an image; nothing is written."""
     with open_volume(image) as volume:
         layer = volume.layer.opened
-        plan = DfsRecoveryPlan(not volume.clean or volume.waiting is not None, log_blocks_read=layer.blocks_read)
+        plan = DfsRecoveryPlan(
+            not volume.clean or volume.waiting is not None, doubt=volume.doubt, log_blocks_read=layer.blocks_read
+        )
         if not plan.needed:
             return plan
         paths = {inode.ino: shown(path) for path, inode in walk(volume, volume.inode(ROOT_INO), b"/", [])}

@@ -82,7 +82,8 @@ class _Repairer:
         self.now = now
         self.volume = Volume(layer)
         self.geo: Geometry = self.volume.geo
-        self.clean = self.volume.clean
+        # where pages are lost, content without an inode may have lost it with them
+        self.clean = self.volume.clean or layer.lost_pages > 0
         self.said = Repair()
         self.modes: dict[int, int] = {}
         self.types: dict[int, Counter[int]] = {}  # what entries say of the kind of an inode that is not usable
@@ -102,8 +103,30 @@ class _Repairer:
             self.counts()
         self.layer.flush()
         self.space()
+        self.lost_pages()
         self.finish()
         return self.said
+
+    # -- the layer below
+
+    def lost_pages(self) -> None:
+        """Give up what damaged pages of the layer held, and tell it."""
+        layer, lost = self.layer, self.layer.lost_pages
+        for start, count in layer.in_damaged_pages():
+            for block in range(start, start + count):
+                try:
+                    layer.read_vblocks(block, 1)
+                except F2fsError:
+                    ino = self.geo.owner(block)[1]
+                    self.said.lost.append(f"block {block:#x}, of inode {ino}: reading it is an error from now on")
+        if lost:
+            self.said.lost.append(f"what {lost} pages of the storage layer held: content may be missing, or older")
+            for ino in sorted(self.modes):
+                if empty := self.volume.empty_blocks(self.volume.inode(ino)):
+                    self.said.lost.append(f"content of inode {ino}, if {empty} blocks that are empty had some")
+        if layer.opened.damaged:
+            layer.give_up_lost()
+            self.said.done.append("the erase blocks with damaged pages emptied")
 
     # -- the system file
 

@@ -29,6 +29,7 @@ def info(volume: Volume) -> dict[str, Any]:
         "inodes": sum(count for _, count in volume.mapped(INODE_START, geo.max_ino + 1)),
         "capacity_blocks": layer.capacity_blocks,
         "mapped_blocks": layer.mapped_blocks,
+        "lost_pages": layer.lost_pages,
         "waiting_transaction": None if waiting is None else waiting.seq,
     }
 
@@ -49,6 +50,8 @@ def lines_of_info(found: dict[str, Any]) -> list[str]:
         if found["directories"] == "hashed"
         else f"directories: lists; what changes together goes through a log of {found['wal_blocks']} blocks",
     ]
+    if found["lost_pages"]:
+        lines.append(f"lost:        {found['lost_pages']} pages of the storage layer; `f2tools dfs fsck` says more")
     if found["waiting_transaction"] is not None:
         lines.append(f"waiting:     transaction {found['waiting_transaction']}, which counts as done here")
     return lines

@@ -104,6 +104,18 @@ class Volume:
         return None if self.geo.hashed else read_transaction(self.layer, self.geo.wal_blocks)
 
     @property
+    def doubt(self) -> str | None:
+        """What is to be said of a volume of which the layer lost something and can't tell what."""
+        count = self.layer.lost_pages
+        if not count:
+            return None
+        pages = "1 page" if count == 1 else f"{count} pages"
+        return (
+            f"{pages} of the storage layer can't be read, and nothing tells what was there: content may be missing or "
+            "older; `f2tools dfs fsck` says more"
+        )
+
+    @property
     def clean(self) -> bool:
         """Whether the volume was closed."""
         return bool(self.sb.clean)
@@ -175,6 +187,10 @@ class Volume:
         if inode.is_dir:
             return b"".join(self.block(inode.base + n) for n in range(offset // BLOCK, -(-(offset + length) // BLOCK)))
         return self.layer.pread(inode.base * BLOCK + offset, length)
+
+    def empty_blocks(self, inode: Inode) -> int:
+        """How many blocks of a file read as zeros and take no room."""
+        return inode.blocks - self.mapped_blocks(inode) if inode.is_file and not inode.inline else 0
 
     def data_ranges(self, inode: Inode) -> Iterator[tuple[int, int]]:
         """(offset, length) of what is not a hole in a file."""

@@ -34,10 +34,11 @@ from f2tools.flash.format import (
     BlockState,
     Commit,
     MapEntry,
+    PageTag,
     Record,
 )
 from f2tools.flash.log import BAD, STALE, USED, Full, Log
-from f2tools.flash.pages import Scan, content_of, scan, slot_of
+from f2tools.flash.pages import Scan, content_of, page_in, scan, slot_of, tag_of
 
 RESERVE = 3  # erase blocks that only cleaning may use
 LOST = 0xFFFFFFFF  # added to the checksum of what could not be read: no single wrong bit has that effect
@@ -285,15 +286,28 @@ class Cleaner:
         return data
 
     def _move_lost(self, block: int) -> None:
-        """What the map has in a block and no readable page names: it stays mapped, and an error to read."""
+        """What the map has in a block and no whole tag names: it stays mapped, and an error to read if it was one."""
         size = self.log.slots_per_block
         starts, counts, addresses = self.map.arrays()
         mine = (addresses >= np.uint64(block * size)) & (addresses < np.uint64((block + 1) * size))
-        wrong = crc32(bytes(BLOCK)) ^ LOST
-        for start, count in zip(starts[mine].tolist(), counts[mine].tolist(), strict=True):
-            self.slots_lost += count
-            vblocks = np.arange(count, dtype=np.uint64) + np.uint64(start)
-            self.log.append(vblocks, memoryview(bytes(count * BLOCK)), [wrong] * count)
+        columns = (column[mine].tolist() for column in (starts, counts, addresses))
+        for start, count, address in zip(*columns, strict=True):
+            for number in range(count):
+                page, slot = divmod(address - block * size + number, self.log.slots_per_page)
+                data, crc = self._as_stored(block, page, slot)
+                self.slots_lost += crc32(data) != crc
+                self.log.append(np.array([start + number], np.uint64), memoryview(data), [crc])
+
+    def _as_stored(self, block: int, page: int, slot: int) -> tuple[bytes, int]:
+        """(content, checksum) of a slot whose page's tag is damaged; zeros and a wrong one where it has another."""
+        raw = page_in(self.log.medium, block, page)
+        if raw is not None and tag_of(self.log.medium, raw) is None:
+            page_size, at = self.log.medium.page_size, slot * BLOCK
+            crc_at = page_size + PageTag.at(page_size).offset_of("slot_crc") + 4 * slot
+            crc = int.from_bytes(raw[crc_at : crc_at + 4], "little")
+            if crc32(raw[at : at + BLOCK]) == crc:
+                return bytes(raw[at : at + BLOCK]), crc
+        return bytes(BLOCK), crc32(bytes(BLOCK)) ^ LOST
 
     def _counts(self, record: Record, victims: list[int]) -> bool:
         """Whether a record still says something when the victims are gone."""

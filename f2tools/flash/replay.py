@@ -36,6 +36,7 @@ from f2tools.flash.format import (
 from f2tools.flash.log import BAD, STALE, USED, BlockTable, Identity
 from f2tools.flash.medium import Medium
 from f2tools.flash.pages import Scan, content_of, head_of, is_commit, page_in, pages_in, scan
+from f2tools.flash.untagged import told_of
 
 PIECE = np.uint64(4 << 20)  # blocks that are taken apart at a time
 
@@ -49,6 +50,8 @@ class _Kept:
     addresses: NDArray[np.int64]
     records: list[tuple[int, bytes]] = field(default_factory=list)
     damaged: list[int] = field(default_factory=list)
+    told: set[int] = field(default_factory=set)
+    """Of these, those of which it is known what they held."""
 
 
 @dataclass(slots=True)
@@ -72,6 +75,8 @@ class Opened:
     """Log blocks that were read for it, but for the checkpoint's."""
     damaged: list[tuple[int, int]] = field(default_factory=list)
     """(erase block, page) of what should be there and can't be read."""
+    untold: list[tuple[int, int]] = field(default_factory=list)
+    """Of these, those that may have held data, or trims, and nothing tells which; older content shows there."""
     headless: list[int] = field(default_factory=list)
     """Erase blocks of the log whose head can't be read."""
     empty: dict[int, int] = field(default_factory=dict)
@@ -89,6 +94,8 @@ class _Replay:
         self.map = ExtentMap()
         self.trims: list[Record] = []
         self.damaged: list[tuple[int, int]] = []
+        self.untold: list[tuple[int, int]] = []
+        self.checkpoints: list[tuple[tuple[int, int], tuple[int, int]]] = []  # (seq, page) of begin and commit
         self.heads: dict[int, BlockHead] = {}
         self.headless: dict[int, int] = {}  # by erase block: so many pages were durable when its last was written
         self.kept: dict[int, _Kept] = {}
@@ -187,14 +194,32 @@ class _Replay:
         data = np.flatnonzero(found.valid & (kinds == DATA))
         kept = _Kept(*self._runs(block, found.tags[data], data + start))
         kept.damaged = list(found.damaged)
+        if kept.damaged:
+            self._keep_told(block, kept, found, start)
         for at in np.flatnonzero(found.valid & (kinds == RECORDS)).tolist():
             content = content_of(self.medium, block, start + at, view[at * stride : (at + 1) * stride], found.tags[at])
             if content is None:
                 kept.damaged.append(start + at)
             else:
                 kept.records.append((start + at, content))
+        seq = int(self.table.seq[block])
+        for at in np.flatnonzero(found.valid & (kinds == COMMIT)).tolist():
+            content = content_of(self.medium, block, start + at, view[at * stride : (at + 1) * stride], found.tags[at])
+            if content is not None:
+                commit = Commit.parse(content)
+                self.checkpoints.append(((commit.first_seq, commit.first_page), (seq, start + at)))
         self.kept[block] = kept
         self.blocks_read += 1
+
+    def _keep_told(self, block: int, kept: _Kept, found: Scan, start: int) -> None:
+        """Keep the runs of lost pages whose blocks are told: reading them is an error then, where they can't be."""
+        told = told_of(found, start, self.slots_per_page)
+        kept.told = told.pages
+        addresses = np.append(kept.addresses, np.array(told.slots, np.int64) + block * self.slots_per_block)
+        order = np.argsort(addresses, kind="stable")
+        kept.starts = np.append(kept.starts, np.array(told.vblocks, np.uint64))[order]
+        kept.counts = np.append(kept.counts, np.ones(len(told.vblocks), np.int64))[order]
+        kept.addresses = addresses[order]
 
     def settle(self) -> None:
         """Go through the records, newest block first: a newer block says how much of an older one counts."""
@@ -204,9 +229,19 @@ class _Replay:
             if self.table.state[block] != USED:
                 continue
             self.damaged += ((block, page) for page in kept.damaged if page < end)
+            seq = int(self.table.seq[block])
+            self.untold += (
+                (block, page)
+                for page in kept.damaged
+                if page < end and page not in kept.told and not self._of_checkpoint(seq, page)
+            )
             for page, content in kept.records:
                 if page < end:
                     self._take_records(block, content)
+
+    def _of_checkpoint(self, seq: int, page: int) -> bool:
+        """Whether a page held a part of a checkpoint, which says nothing that the log doesn't."""
+        return any(first <= (seq, page) < commit for first, commit in self.checkpoints)
 
     def fill_map(self) -> None:
         """Put together the map: the checkpoint's, if there is one, and over it what was found, oldest first."""
@@ -389,8 +424,8 @@ def open_log(medium: Medium, *, use_checkpoint: bool = True) -> Opened:
     replay.count_live()
     return Opened(
         identity, table, replay.map, newest, tail.end, is_commit(tail) and not replay.empty, commit, from_checkpoint,
-        replay.blocks_read, replay.damaged, [one for one in sorted(replay.headless) if table.state[one] == USED],
-        replay.empty,
+        replay.blocks_read, replay.damaged, replay.untold,
+        [one for one in sorted(replay.headless) if table.state[one] == USED], replay.empty,
     )  # fmt: skip
 
 

@@ -93,6 +93,37 @@ class Vsl(Device):
                 found.append((first, length))
         return found
 
+    @property
+    def lost_pages(self) -> int:
+        """How many pages can't be read of which nothing tells what they held; older content or none shows there."""
+        return len(self.opened.untold)
+
+    def in_damaged_pages(self) -> list[tuple[int, int]]:
+        """(first block, count) of what lies in pages that were damaged when it was opened; it may be lost."""
+        starts, counts, addresses = self.map.arrays()
+        places, ends = addresses.astype(np.int64), addresses.astype(np.int64) + counts
+        found: list[tuple[int, int]] = []
+        for block, page in self.opened.damaged:
+            first = block * self._spb + page * self._spp
+            low, high = np.maximum(places, first), np.minimum(ends, first + self._spp)
+            hit = np.flatnonzero(low < high)
+            firsts = starts[hit] + (low - places)[hit].astype(np.uint64)
+            found += zip(firsts.tolist(), (high - low)[hit].tolist(), strict=True)
+        return sorted(found)
+
+    def give_up_lost(self) -> None:
+        """Empty and erase the blocks with damaged pages: what these held and nobody can tell is gone for good."""
+        damaged, self.opened.damaged, self.opened.untold = self.opened.damaged, [], []
+        if not damaged:
+            return
+        self._changed = True
+        for block in {block for block, _ in damaged}:
+            self._cleaner.suspect(block)
+        if self.log.block in {block for block, _ in damaged}:
+            self.log.close_page()
+            self.log.begin_block()
+        self._make_room(1)
+
     def read_vblocks(self, start: int, count: int) -> bytes:
         """`count` blocks from block `start`."""
         return self.pread(start * BLOCK, count * BLOCK)
@@ -230,13 +261,19 @@ class Vsl(Device):
             self.log.flush()
 
     def close(self) -> None:
-        """Write a checkpoint where anything changed, and close the medium."""
+        """Write a checkpoint where anything changed, and close the medium.
+
+        Where pages are lost and nothing tells what they held, there is none: whoever opens it next is to know of them.
+        """
         if self._closed:
             return
         self._closed = True
         try:
             if self._changed and not self.read_only:
-                self.checkpoint()
+                if self.lost_pages:
+                    self.flush()
+                else:
+                    self.checkpoint()
         finally:
             self.medium.close()
 

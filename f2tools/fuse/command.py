@@ -58,7 +58,8 @@ def mount_command(
     group: str, example: str, opened: Callable[..., FileSystem], *, metavar: str = "IMAGE",
     options: Sequence[click.Parameter] = (),
 ) -> click.Command:  # fmt: skip
-    """`f2tools GROUP mount`; `opened` takes an open image file, whether it may be written, and the command's options.
+    """`f2tools GROUP mount`; `opened` takes an open image file, whether it may be written, a list for warnings, and the
+    command's options.
 
     It raises an error if the volume can't be used at all; then the file is closed here.
     """
@@ -87,7 +88,7 @@ def _mount(
     directory: str,
     words: Sequence[str],
     foreground: bool,
-    opened: Callable[[Device, bool], FileSystem],
+    opened: Callable[[Device, bool, list[str]], FileSystem],
 ) -> None:
     from f2tools.fuse.daemon import in_background
     from f2tools.fuse.needed import require_fuse, with_server
@@ -122,7 +123,7 @@ def _serve(
     image: str,
     directory: str,
     options: ServeOptions,
-    opened: Callable[[Device, bool], FileSystem],
+    opened: Callable[[Device, bool, list[str]], FileSystem],
     warnings: list[str],
     ready: Callable[[], None],
 ) -> None:
@@ -142,7 +143,7 @@ def _serve(
                 mark_mounted(one.fd)
             else:
                 lock(one.fd, image, shared=True)
-        files = opened(file, write)
+        files = opened(file, write, warnings)
     except BaseException:
         file.close()
         raise

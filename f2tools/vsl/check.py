@@ -86,8 +86,11 @@ class _Check:
         whole = open_log(medium, use_checkpoint=False)
         self.report.clean, self.report.mapped_blocks = whole.clean, whole.map.blocks
         for block, page in whole.damaged:
-            self.found("page", f"page {page} of erase block {block} should be there and can't be read; what it held is "
-                       "lost, and an older version may show instead", self.at(medium, block, page))  # fmt: skip
+            held = "what it held is lost, and an older version may show instead"
+            if (block, page) not in whole.untold:
+                held = "it was part of a checkpoint, or the pages beside it tell which blocks it held"
+            self.found("page", f"page {page} of erase block {block} should be there and can't be read; {held}",
+                       self.at(medium, block, page))  # fmt: skip
         for block in whole.headless:
             self.found("head", f"the head of erase block {block} can't be read; its pages still tell where they belong",
                        self.at(medium, block, 0))  # fmt: skip

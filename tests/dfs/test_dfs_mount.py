@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.dfs import volumes
+from tests.dfs.test_dfs_lost_pages import not_closed
 from tests.dump.craft import f2
 from tests.mount.mounted import END_SECONDS, READY_SECONDS, need_fuse
 from tests.mount.suite_tools import fio_verify, fsx, mount_point, pjdfstest
@@ -74,6 +75,19 @@ def test_programs_find_under_a_mount_what_they_wrote(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="Read-only") as error:
             (top / "new").touch()
         assert error.value.errno == errno.EROFS
+
+
+def test_a_volume_whose_layer_has_lost_a_page_is_mounted_read_only_with_a_word(tmp_path: Path) -> None:
+    need_fuse()
+    image, top = not_closed(tmp_path, lost=True), tmp_path / "mnt"
+    top.mkdir()
+    done = f2("dfs", "mount", image, top)
+    try:
+        assert (done.code, done.err.count("content may be missing or older")) == (0, 1)
+        with pytest.raises(OSError, match="Read-only"):
+            (top / "new").write_bytes(b"")
+    finally:
+        assert f2("umount", top).code == 0
 
 
 def test_git_finds_all_that_was_committed(tmp_path: Path) -> None:
