@@ -48,6 +48,8 @@ class Mending(WritableVolume):
         """Pages of nodes that can be read only here."""
         self.older: set[int] = set()
         """Pages of nodes that stand for newer ones, which can't be read."""
+        self.led_from: set[int] = set()
+        """Where logical ids led to that lead to another page now."""
         self.remade_tables: set[int] = set()
         self.sure = False
         """Whether it is known which pages are in use: the volume was closed, and its space table can be read."""
@@ -184,6 +186,7 @@ class Mending(WritableVolume):
 
     def lead_to(self, number: int, page: int) -> None:
         """Let a logical id lead to a page."""
+        self.led_from.add(self.id_page(number))
         self.rolled.ids.pop(number, None)
         if number == ROOT_ID:
             self.state.head.root = page

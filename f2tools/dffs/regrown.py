@@ -10,6 +10,8 @@ from __future__ import annotations
 import stat
 from collections import Counter
 
+import numpy as np
+
 from f2tools.dffs.layout import (
     BY_ID,
     BY_PAGE,
@@ -60,6 +62,8 @@ class Regrown(RegrownFiles):
         self._doubtful: list[tuple[int, int]] = []
         self._named: set[int] = set()
         self._led: set[int] = set()  # inode numbers that an entry led to, whose inode can't be read
+        self.told_ids: set[int] = set()
+        """Logical ids that a directory has, of nodes that can't be read: its count of names tells of them."""
 
     def grow(self) -> None:
         """Look at all of it."""
@@ -71,6 +75,7 @@ class Regrown(RegrownFiles):
         self.files_without_inode()
         self.files_with_ids()
         self.count_names()
+        self.say_untold()
 
     def count_names(self) -> None:
         """A directory's own count tells how many names are missing."""
@@ -81,6 +86,25 @@ class Regrown(RegrownFiles):
             missing = directory.size - len(names)
             if missing > 0 and directory.page not in self.mending.older:
                 self.said.lost.append(f"{missing} names of directory {number}, by its own count")
+
+    def say_untold(self) -> None:
+        """Pages in use that can't be read and that nothing leads to any more: what was there is lost, name and all."""
+        scan, mending = self.scan, self.mending
+        untold = mending.space.live & ~self.reached.live & (scan.state != WHOLE) & scan.written()
+        tables = (*mending.state.table, *mending.state.space)
+        ids = (number for number in self.told_ids | set(self.reached.ids) if 0 < number < self.shape.ids)
+        named = (*tables, *self.told, *mending.led_from, *(mending.id_page(number) for number in ids))
+        untold[[page for page in named if page < self.shape.pages]] = False
+        of_file = np.flatnonzero(untold & (scan.kind == FILE))
+        for ino in sorted({int(ino) for ino in scan.ino[of_file]} - self.inos - self._led):
+            self.lose(f"inode {ino}, and all that was in it")
+        count = int(np.count_nonzero(untold & ((scan.kind == 0) | (scan.kind == LINK))))
+        if count:
+            still = "" if mending.sure else ", if they were in use still"
+            self.said.lost.append(
+                f"what was on pages in use that can't be read, {count} of them{still}: nothing tells which files, "
+                "names or content"
+            )
 
     # -- what can be reached
 
@@ -211,6 +235,7 @@ class Regrown(RegrownFiles):
     def led_to(self, pointer: int) -> None:
         """A file that an entry leads to has lost its inode: which one that is, its tags may tell."""
         place = pointer & POINTER_MASK
+        (self.told if pointer >> POINTER_BITS == BY_PAGE else self.told_ids).add(place)
         if pointer >> POINTER_BITS == BY_PAGE and place < self.shape.pages and self.scan.kind[place] == FILE:
             self._led.add(int(self.scan.ino[place]))
         elif pointer >> POINTER_BITS == BY_ID:
@@ -230,6 +255,7 @@ class Regrown(RegrownFiles):
             except F2fsError:
                 unknown.add(number)
                 lost.add(pointer & POINTER_MASK)
+                self.told_ids.add(pointer & POINTER_MASK)
         for page in self.scan.unowned(self.reached.live, (VIRTUAL,)):
             node = self.scan.node(page)
             if isinstance(node, Virtual) and node.dir == directory.id and (self.mending.sure or node.id in lost):

@@ -42,6 +42,8 @@ class RegrownFiles(Walk):
         """By what leads to a node."""
         self.inos: set[int] = set()
         """Numbers of the files that are in the tree."""
+        self.told: set[int] = set()
+        """Pages that can't be used and that something leads to: it is said what became of that."""
         self._trouble = False
 
     def _told(self, code: str, detail: str, ino: int | None, page: int | None) -> None:
@@ -122,6 +124,7 @@ class RegrownFiles(Walk):
             level, number, page = todo.pop()
             below = self.index_at(file, level, number, page)
             if below is None or not self.take(page, file.ino):
+                self.told.add(page)
                 sound = False
                 continue
             indexes.append(page)

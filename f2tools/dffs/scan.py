@@ -183,6 +183,11 @@ class Scan:
 
     # -- questions
 
+    def written(self) -> NDArray[np.bool_]:
+        """Of each page, whether it or one behind it in its erase block has something: what is free has not."""
+        there = (self.state != ERASED).reshape(self.shape.blocks, -1)
+        return np.logical_or.accumulate(there[:, ::-1], axis=1)[:, ::-1].reshape(-1)
+
     def of_ino(self, ino: int, kinds: Iterable[int]) -> list[int]:
         """Pages of these kinds of an inode number, those that count first, then the newest first."""
         low, high = np.searchsorted(self._inos, [ino, ino + 1])

@@ -167,6 +167,28 @@ def test_a_page_that_is_gone_costs_the_names_of_one_file_at_most_and_that_is_sai
             assert found == whole, page  # all that they say is there twice
 
 
+def test_a_file_that_is_lost_with_the_directory_that_names_it_is_counted_among_the_losses() -> None:
+    image = lived(closed=True)
+    scan = Mending(Memory(image), clock=lambda: NOW).scan
+    tried = 0
+    for directory in np.flatnonzero(scan.counts & (scan.kind == DIRECTORY)):
+        files = scan.counts & (scan.kind == FILE) & (scan.id == 0) & (scan.parent == scan.id[directory])
+        for page in np.flatnonzero(files)[:2]:
+            after, said = repaired(garbled(garbled(image, directory), page))
+            assert codes(after) == set()
+            tried += 1
+            assert any("1 of them: nothing tells which" in line for line in said.lost), (directory, page)
+    assert tried > 3
+
+
+@pytest.mark.parametrize("kind", [VIRTUAL, TABLE, SPACE, DIRECTORY])
+def test_what_is_known_of_a_page_that_is_gone_is_not_counted_as_unknown(kind: int) -> None:
+    image = lived(closed=True)
+    for page in np.flatnonzero(scanned(image).kind == kind):
+        said = repaired(garbled(image, page))[1] if codes_of(garbled(image, page)) else Repair()
+        assert not any("nothing tells which" in line for line in said.lost), page
+
+
 def without_its_supers(image: bytes) -> bytes:
     for block in reading(image).sb.supers:  # type: ignore[attr-defined]
         image = garbled(image, block * SMALL.pages_per_block)
