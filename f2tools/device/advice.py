@@ -89,6 +89,22 @@ def what_is_there(device: Device) -> str:
     return f"no superblock has the magic 0xf2f52010, and nothing else that is known is there; {_rescue(device)}"
 
 
+def instead(device: Device, other: str) -> str:
+    """What is on a device that has none of the volumes that a command is for: the end of an error message.
+
+    `other` is what to say where nothing known is there.
+    """
+    try:
+        found = find_signatures(device)
+    except DeviceError:
+        return other
+    if not found:
+        return other
+    name = found[0].name
+    command = command_line("f2tools fsck", device.name) if name == "F2FS" else _reader(device, name)
+    return f"it holds {name}" + (f"; use `{command}`" if command else "")
+
+
 def steps(device: Device) -> list[tuple[str, str]]:
     """What can be done next with a device that is no volume, as (command, what it does); empty where nothing can."""
     name = device.name

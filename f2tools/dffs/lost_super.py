@@ -32,19 +32,20 @@ READ_BYTES = 8 << 20
 def super_from_scan(device: Device) -> Superblock | None:
     """The superblock that the checkpoints in a dump with spare areas were written for; None where there are none."""
     for page_size in PAGE_SIZES:
-        raw = page_size + page_size // 32
-        found = list(_checkpoint_pages(device, raw))
-        if not found:
-            continue
-        for per_block in BLOCK_PAGES:
-            blocks, rest = divmod(device.size_bytes, raw * per_block)
-            shape = Shape(blocks, page_size, page_size // 32, per_block)
-            if rest or shape_problem(shape):
-                continue
+        shapes = _shapes(device.size_bytes, page_size)
+        found = list(_checkpoint_pages(device, page_size + page_size // 32)) if shapes else []
+        for shape in shapes if found else ():
             made = _fits(device, shape, found)
             if made is not None:
                 return made
     return None
+
+
+def _shapes(size_bytes: int, page_size: int) -> list[Shape]:
+    """The chips with pages of that size whose dump has so many bytes; there is none of what is too large for any."""
+    raw = page_size + page_size // 32
+    shapes = (Shape(size_bytes // (raw * per), page_size, page_size // 32, per) for per in BLOCK_PAGES)
+    return [one for one in shapes if one.blocks * one.pages_per_block * raw == size_bytes and not shape_problem(one)]
 
 
 def _checkpoint_pages(device: Device, raw: int) -> Iterator[int]:
@@ -53,7 +54,10 @@ def _checkpoint_pages(device: Device, raw: int) -> Iterator[int]:
     wanted = np.frombuffer(CHECKPOINT_MAGIC, np.uint8)
     whole = device.size_bytes // raw * raw
     for at in range(0, whole, step):
-        rows = np.frombuffer(device.pread(at, min(step, whole - at)), np.uint8).reshape(-1, raw)
+        length = min(step, whole - at)
+        if not any(device.data_ranges(at, length)):
+            continue
+        rows = np.frombuffer(device.pread(at, length), np.uint8).reshape(-1, raw)
         yield from (np.flatnonzero((rows[:, : len(wanted)] == wanted).all(axis=1)) + at // raw).tolist()
 
 

@@ -10,13 +10,17 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from f2tools.device.advice import instead
 from f2tools.device.base import Device
 from f2tools.device.containers.partition import Slice
 from f2tools.dffs.layout import PAGE_KINDS, SUPER_MAGIC, VERSION, Checkpoint, Shape, Superblock, Tag
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Unsupported, Where
 from f2tools.flash import hamming
 from f2tools.flash.checksums import crc32, mended
+from f2tools.flash.format import SUPER_MAGIC as LAYER_MAGIC
 from f2tools.flash.nand import Geometry, Nand
+from f2tools.flash.vsl import Vsl
+from f2tools.text import command_line
 
 _TAG = Tag.unpacker()[0]
 _CRC = struct.Struct("<I")
@@ -215,8 +219,17 @@ def open_pages(place: Device | Nand) -> tuple[Superblock, Pages]:
         return _open_chip(place)
     sb = find_super(place)
     if sb is None:
-        raise NotDffs(f"{place.name}: no Direct Flash File System; `f2tools dffs mkfs` makes one")
+        raise NotDffs(f"{place.name}: no Direct Flash File System; {_instead(place)}")
     return sb, pages_of(sb, place)
+
+
+def _instead(place: Device) -> str:
+    """What is in a file that is no dump of a chip with a volume."""
+    if isinstance(place, Vsl):
+        return "it is a virtualized storage layer; " + instead(place, "nothing that is known is in it")
+    if place.size_bytes >= len(LAYER_MAGIC) and place.pread(0, len(LAYER_MAGIC)) == LAYER_MAGIC:
+        return f"it is a virtualized storage layer; `{command_line('f2tools info', place.name)}` says what is in it"
+    return instead(place, "`f2tools dffs mkfs` makes one")
 
 
 def pages_of(sb: Superblock, place: Device) -> Pages:

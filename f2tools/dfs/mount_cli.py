@@ -13,11 +13,15 @@ if TYPE_CHECKING:
 
 def _opened(file: Device, write: bool, warnings: list[str]) -> Files:
     from f2tools.dfs.files import Files, LiveFiles
-    from f2tools.dfs.volume import Volume
+    from f2tools.dfs.volume import Volume, not_dfs
     from f2tools.dfs.write import WritableVolume
+    from f2tools.flash.medium import NotVsl
     from f2tools.flash.vsl import open_vsl
 
-    layer = open_vsl(file)
+    try:
+        layer = open_vsl(file)
+    except NotVsl:
+        raise not_dfs(file) from None
     write = write and not layer.lost_pages
     files = LiveFiles(WritableVolume(layer)) if write else Files(Volume(layer))
     if files.volume.doubt is not None:

@@ -13,6 +13,8 @@ from functools import cached_property
 from uuid import UUID
 from zlib import crc32
 
+from f2tools.device.advice import instead
+from f2tools.device.base import Device
 from f2tools.device.open import open_device
 from f2tools.dfs.buckets import BUCKET_BLOCKS, bucket_of
 from f2tools.dfs.dentries import Dentry, Malformed, entries_of, entry_problem
@@ -45,6 +47,11 @@ class NotDfs(F2fsError):
     """There is no Direct File System here."""
 
 
+def not_dfs(device: Device, other: str = "`f2tools dfs mkfs` makes one") -> NotDfs:
+    """The error for a device without a volume: what is there instead, or `other`."""
+    return NotDfs(f"{device.name}: no Direct File System; {instead(device, other)}")
+
+
 def read_super(layer: Vsl, place: int) -> Superblock:
     """One copy of the superblock; Corrupt where it is not whole."""
     sb = Superblock.parse(layer.read_vblocks(place, 1))
@@ -66,7 +73,7 @@ def read_super(layer: Vsl, place: int) -> Superblock:
 def newest_super(layer: Vsl) -> Superblock:
     """The superblock that counts; NotDfs where there is none."""
     if layer.space_blocks != WHOLE_SPACE:
-        raise NotDfs(f"{layer.name}: no Direct File System; one needs all of the layer's 2^64 blocks")
+        raise not_dfs(layer, "one needs all of the layer's 2^64 blocks")
     if layer.mapped_blocks > min(layer.capacity_blocks, layer.medium.blocks * layer.log.slots_per_block):
         raise Corrupt(Where(area="storage layer"), "more blocks are mapped than it has; `f2tools vsl check` says more")
     found: list[Superblock] = []
@@ -77,7 +84,7 @@ def newest_super(layer: Vsl) -> Superblock:
             if isinstance(error, Unsupported):
                 raise
     if not found:
-        raise NotDfs(f"{layer.name}: no Direct File System; `f2tools dfs mkfs` makes one")
+        raise not_dfs(layer)
     return max(found, key=lambda sb: sb.seq)
 
 
@@ -329,7 +336,7 @@ def open_volume(path: str) -> Volume:
     device = open_device(path, whole=True)
     try:
         if not isinstance(device, Vsl):
-            raise NotDfs(f"{path}: no Direct File System; `f2tools dfs mkfs` makes one")
+            raise not_dfs(device)
         return Volume(device)
     except BaseException:
         device.close()

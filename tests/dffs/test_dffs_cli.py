@@ -12,6 +12,7 @@ from f2tools.device.open import open_device
 from f2tools.dffs.volume import open_volume
 from f2tools.dffs.write import open_for_writing
 from tests.dump.craft import f2
+from tests.mount.mounted import need_fuse
 
 
 def files_in(directory: Path) -> Path:
@@ -48,6 +49,36 @@ def test_a_volume_is_filled_listed_checked_and_copied_out(tmp_path: Path) -> Non
     archive = f2("dffs", "dump", "tar", image).out
     with tarfile.open(fileobj=io.BytesIO(archive)) as found:
         assert "inner/evil\x1b[2J" in found.getnames()
+
+
+def test_an_image_of_another_kind_is_refused_at_once_and_named(tmp_path: Path) -> None:
+    dfs, dffs, layer, huge = (tmp_path / name for name in ("a.dfs", "a.nand", "a.vsl", "huge"))
+    assert f2("dfs", "mkfs", dfs, "--size", "4M").code == 0
+    assert f2("dffs", "mkfs", dffs, "--size", "8M").code == 0
+    assert f2("vsl", "create", layer, "--size", "4M", "--space", "max").code == 0
+    huge.touch()
+    os.truncate(huge, 1 << 42)
+    for words in (["fsck"], ["fsck", "-y"], ["dump", "info"]):
+        done = f2("dffs", *words, dfs)
+        assert (done.code, "a virtualized storage layer; it holds DFS" in done.err) == (8, True)
+        assert f"`f2tools dfs fsck {dfs}`" in done.err
+        done = f2("dfs", *words, dffs)
+        assert (done.code, f"it holds DFFS (Direct Flash File System); use `f2tools dffs fsck {dffs}`" in done.err) == (
+            8, True,
+        )  # fmt: skip
+        for other in (layer, huge):  # neither is looked through to its end
+            assert f2("dffs", *words, other).code == 8
+
+
+def test_a_mount_that_fails_in_the_background_says_why_once(tmp_path: Path) -> None:
+    need_fuse()
+    dffs, dfs = tmp_path / "a.nand", tmp_path / "a.dfs"
+    assert f2("dffs", "mkfs", dffs, "--size", "8M").code == 0
+    assert f2("dfs", "mkfs", dfs, "--size", "4M").code == 0
+    for system, image, other in (("dfs", dffs, "it holds DFFS"), ("dffs", dfs, "a virtualized storage layer")):
+        done = f2(system, "mount", image, tmp_path)
+        assert (done.code, done.err.count("\n"), done.err.startswith("f2tools: ")) == (8, 1, True)
+        assert other in done.err
 
 
 def test_what_does_not_fit_or_can_not_be_leaves_nothing(tmp_path: Path) -> None:
