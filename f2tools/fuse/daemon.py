@@ -21,6 +21,11 @@ class Waiting:
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
+    @property
+    def told(self) -> bool:
+        """Whether nobody waits any more."""
+        return self._fd < 0
+
     def tell(self, warnings: list[str], error: str | None = None, code: int = 0) -> None:
         """End the wait; only the first time counts."""
         if self._fd >= 0:
@@ -83,8 +88,9 @@ def _become_daemon(
 
 
 def _ended(waiting: Waiting, warnings: list[str], text: str, code: int) -> int:
-    log.error("%s", text)
-    waiting.tell(warnings, text, code)
+    if waiting.told:
+        log.error("%s", text)
+    waiting.tell(warnings, text, code)  # who waits says it
     return code
 
 
