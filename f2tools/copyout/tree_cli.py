@@ -161,23 +161,20 @@ class TreeCommands:
 
     def _tar(self) -> Callable[..., None]:
         @click.argument("paths", nargs=-1, metavar="[PATH]...")
-        @click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
+        @click.option(
+            "-o", "--output", metavar="FILE", help="Write here; .gz and .zst are compressed.  [default: stdout]"
+        )
         @force_option
         def tar(image: str, paths: tuple[str, ...], output: str | None, force: bool) -> None:
             """Write the tree, or parts of it, as a tar archive, holes as holes."""
+            from f2tools.copyout.archive import open_archive
             from f2tools.copyout.tree import expand_all
             from f2tools.copyout.tree_tar import write_tar
 
             must_be_free(output, force)
             with self.opened(image) as volume, progress("files", None) as bar:
-                if output is None or output == "-":
-                    if sys.stdout.isatty():
-                        raise Usage("an archive is not for a terminal; give -o FILE or redirect the output")
-                    report = write_tar(volume, sys.stdout.buffer, expand_all(volume, paths), bar.advance)
-                    sys.stdout.buffer.flush()
-                else:
-                    with newfile.replacing(output) as file:
-                        report = write_tar(volume, file, expand_all(volume, paths), bar.advance)
+                with open_archive(output) as out:
+                    report = write_tar(volume, out, expand_all(volume, paths), bar.advance)
                 doubt = self.doubt(volume)
             say_lost(report.lost, doubt=doubt)
 
@@ -212,7 +209,7 @@ _EXAMPLES = {
     "stat": "{} /etc/passwd",
     "cat": "{} /etc/passwd",
     "extract": "{} -o files",
-    "tar": "{} -o card.tar",
+    "tar": "{} -o card.tar.zst",
     "manifest": "{} > card.json",
 }
 

@@ -437,8 +437,9 @@ def tar(
       f2tools dump tar card.img -o card.tar.zst
       f2tools dump tar card.img /etc | tar -tv
     """
+    from f2tools.copyout.archive import open_archive
     from f2tools.dump.listing import file_at
-    from f2tools.dump.tar import open_archive, write_tar
+    from f2tools.dump.tar import write_tar
 
     require(not (as_json and output in (None, "-")), "--json and the archive can't both go to stdout; give -o FILE")
     must_be_free(output, force)

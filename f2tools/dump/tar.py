@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import os
 import struct
-import sys
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import IO, Any
 
-from f2tools import newfile
 from f2tools.acl import acl_text, parse_xattr
 from f2tools.copyout.met import Inodes
 from f2tools.copyout.walk import MAX_REASONS, MORE_NAMES, Lost, mapped, walk
@@ -30,7 +27,7 @@ from f2tools.dump.tar_together import (
     read_together,
     small,
 )
-from f2tools.errors import Corrupt, DeviceError, F2fsError, Unsupported, Usage, Where
+from f2tools.errors import Corrupt, DeviceError, F2fsError, Unsupported, Where
 from f2tools.f2fs.layout.constants import NEW_ADDR
 from f2tools.f2fs.volume.data import FEW, Extent
 from f2tools.f2fs.volume.inode import Inode
@@ -73,31 +70,6 @@ def write_tar(
 ) -> TarReport:
     """Write the archive; `out` needs only `write`.  Names are relative to the root of the volume."""
     return _Writer(volume, out, advance or (lambda count: None)).all(paths or ("/",))
-
-
-@contextmanager
-def open_archive(path: str | None) -> Iterator[IO[bytes]]:
-    """Where an archive goes: standard output, or a file, compressed if its name ends in .gz or .zst."""
-    if path is None or path == "-":
-        if sys.stdout.isatty():
-            raise Usage("an archive is not for a terminal; give -o FILE or redirect the output")
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    with newfile.replacing(path) as file:
-        if path.endswith((".gz", ".tgz")):
-            import gzip
-
-            # no name and no time, so that equal trees give equal archives
-            with gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as packed:
-                yield packed  # type: ignore[misc]
-        elif path.endswith((".zst", ".tzst")):
-            import zstandard
-
-            with zstandard.ZstdCompressor(level=3).stream_writer(file, closefd=False) as packed:
-                yield packed  # type: ignore[misc]
-        else:
-            yield file
 
 
 class _Writer:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
 import tarfile
 from pathlib import Path
+
+import pytest
+import zstandard
 
 from f2tools.device.open import open_device
 from f2tools.dffs.volume import open_volume
@@ -49,6 +53,19 @@ def test_a_volume_is_filled_listed_checked_and_copied_out(tmp_path: Path) -> Non
     archive = f2("dffs", "dump", "tar", image).out
     with tarfile.open(fileobj=io.BytesIO(archive)) as found:
         assert "inner/evil\x1b[2J" in found.getnames()
+
+
+@pytest.mark.parametrize("system", ["dfs", "dffs"])
+def test_an_archive_is_packed_as_its_name_says(system: str, tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    assert f2(system, "mkfs", image, "--size", "8M", "--from", files_in(tmp_path)).code == 0
+    plain = f2(system, "dump", "tar", image).out
+    for name, unpacked in (
+        ("a.tar", bytes), ("a.tar.gz", gzip.decompress), ("a.tgz", gzip.decompress),
+        ("a.tar.zst", lambda raw: zstandard.ZstdDecompressor().decompressobj().decompress(raw)),
+    ):  # fmt: skip
+        assert f2(system, "dump", "tar", image, "-o", tmp_path / name).code == 0
+        assert unpacked((tmp_path / name).read_bytes()) == plain
 
 
 def test_an_image_of_another_kind_is_refused_at_once_and_named(tmp_path: Path) -> None:
