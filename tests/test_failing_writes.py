@@ -122,6 +122,31 @@ def test_a_full_disk_below_the_image_is_told_with_what_became_of_it(
     assert f2("dump", "ls", image).code == 0
 
 
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("system", ["dfs", "dffs", "vsl"])
+def test_of_a_new_image_that_is_not_made_to_its_end_nothing_is_left(
+    system: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, command = tmp_path / "new", "create" if system == "vsl" else "mkfs"
+    real, count = os.pwrite, 0
+
+    def pwrite(fd: int, data: Any, offset: int) -> int:
+        nonlocal count
+        count += os.readlink(f"/proc/self/fd/{fd}") == str(new)
+        if count == fails_at:
+            raise error
+        return real(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    for fails_at in (1, 2, 4):
+        new.unlink(missing_ok=True)
+        count = 0
+        done = f2(system, command, new, "--size", "8M")
+        assert (done.code != 0, new.exists()) == (True, False), fails_at
+        if isinstance(error, OSError):
+            assert "No space left on device; it was not made\n" in done.err
+
+
 def test_a_full_disk_below_the_image_is_told_with_the_way_back(
     image: Path, payload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

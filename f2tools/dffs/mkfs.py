@@ -7,6 +7,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable
 
+from f2tools.device.media.image import new_image
 from f2tools.dffs.layout import (
     DIRECTORY,
     FIRST_INO,
@@ -121,13 +122,9 @@ def make_image(
 
     `filled` may put files into the empty volume.
     """
-    chip = Nand.create(path, Geometry(shape.blocks, shape.page_size, shape.spare_size, shape.pages_per_block))
-    try:
-        with chip:
-            for block in bad:
-                chip.mark_bad(block)
-            format_chip(chip)
-            filled(chip)
-    except BaseException:
-        os.unlink(path)
-        raise
+    geometry = Geometry(shape.blocks, shape.page_size, shape.spare_size, shape.pages_per_block)
+    with new_image(path, geometry.raw_bytes) as image, Nand.erased(image, geometry) as chip:
+        for block in bad:
+            chip.mark_bad(block)
+        format_chip(chip)
+        filled(chip)

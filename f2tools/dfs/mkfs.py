@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from zlib import crc32
 
+from f2tools.device.media.image import new_image
 from f2tools.dfs.dentries import first_block
 from f2tools.dfs.inode import Inode
 from f2tools.dfs.layout import (
@@ -29,7 +30,7 @@ from f2tools.dfs.layout import (
 )
 from f2tools.dfs.wal import idle_head
 from f2tools.errors import Usage
-from f2tools.flash.vsl import OVERPROVISION, WHOLE_SPACE, Vsl, create_vsl, shape_for
+from f2tools.flash.vsl import OVERPROVISION, WHOLE_SPACE, Vsl, create_on_device, shape_for
 
 DIR_MODE = 0o040755
 LEAST_BLOCKS = 2 * LEAST_WAL_BLOCKS
@@ -104,12 +105,12 @@ def make_image(
     """
     shape = shape_for(size_bytes, overprovision=overprovision)
     geo = geometry_for(size_bytes // BLOCK, chunk_bytes, slot_bytes, hashed=hashed)
-    layer = create_vsl(path, size_bytes, space_blocks=WHOLE_SPACE, shape=shape)
-    try:
-        format_layer(layer, geo, closed=filled is None)
-        (filled or Vsl.close)(layer)
-    except BaseException:
-        layer.abandon()
-        os.unlink(path)
-        raise
+    with new_image(path, shape.image_bytes) as image:
+        layer = create_on_device(image, size_bytes, shape, space_blocks=WHOLE_SPACE)
+        try:
+            format_layer(layer, geo, closed=filled is None)
+            (filled or Vsl.close)(layer)
+        except BaseException:
+            layer.abandon()
+            raise
     return geo

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device.base import Device
-from f2tools.device.media.image import create_image, open_image
+from f2tools.device.media.image import new_image, open_image
 from f2tools.errors import DeviceError, Usage
 
 ERASED = 0xFF
@@ -187,7 +187,12 @@ class Nand:
     @classmethod
     def create(cls, path: str | Path, geometry: Geometry, **more: Any) -> Self:
         """A new dump file of an erased chip."""
-        image = create_image(path, geometry.raw_bytes)
+        with new_image(path, geometry.raw_bytes) as image:
+            return cls.erased(image, geometry, **more)
+
+    @classmethod
+    def erased(cls, image: Device, geometry: Geometry, **more: Any) -> Self:
+        """An erased chip on a device of its size, all of which is written."""
         erased = bytes([ERASED]) * min(FILL_BYTES, geometry.raw_bytes)
         for at in range(0, geometry.raw_bytes, len(erased)):
             image.pwrite(at, erased[: geometry.raw_bytes - at])

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from f2tools.device.base import Device
 from f2tools.device.buffers import Data, byte_view
-from f2tools.device.media.image import create_image
+from f2tools.device.media.image import new_image
 from f2tools.errors import DeviceError, Usage
 from f2tools.flash.checksums import crc32
 from f2tools.flash.cleaning import RESERVE, Cleaner
@@ -425,13 +425,8 @@ def create_vsl(
 ) -> Vsl:  # fmt: skip
     """Make an image file that holds `size_bytes` of data, in a virtual space of that size or of `space_blocks`."""
     shape = shape or shape_for(size_bytes)
-    device = create_image(path, shape.image_bytes)
-    try:
+    with new_image(path, shape.image_bytes) as device:
         return create_on_device(device, size_bytes, shape, space_blocks=space_blocks, wear_spread=wear_spread)
-    except BaseException:
-        device.close()
-        os.unlink(path)
-        raise
 
 
 def create_on_device(

@@ -68,15 +68,18 @@ def create(image: str, size: int, space: int | None, op: float, erase_block: int
       f2tools vsl create card.vsl --size 64M
       f2tools vsl create sparse.vsl --size 1G --space max --op 7%
     """
+    from f2tools.device.media.image import new_image
     from f2tools.flash.format import BLOCK
-    from f2tools.flash.vsl import create_vsl, shape_for
+    from f2tools.flash.vsl import create_on_device, shape_for
 
     if space is not None and space % BLOCK:
         raise Usage(f"a space of {space} bytes is no whole number of blocks of {BLOCK}")
     shape = shape_for(size, overprovision=op, erase_block=erase_block, page_size=page_size)
-    made = create_vsl(image, size, space_blocks=None if space is None else space // BLOCK, shape=shape)
-    with made:
-        made.checkpoint()
+    blocks = None if space is None else space // BLOCK
+    with new_image(image, shape.image_bytes) as device:
+        layer = create_on_device(device, size, shape, space_blocks=blocks)
+        layer.checkpoint()
+        layer.close()
     click.echo(
         f"{printable(image)}: holds {human_size(size)}, in {shape.blocks} erase blocks of "
         f"{human_size(shape.pages_per_block * shape.page_size)}"

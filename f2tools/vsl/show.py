@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
-from f2tools.device.media.image import create_image
+from f2tools.device.media.image import new_image
 from f2tools.flash.format import BLOCK
 from f2tools.flash.log import BAD, USED
 from f2tools.flash.vsl import Vsl
@@ -75,17 +74,12 @@ def lines_of(found: dict[str, Any]) -> list[str]:
 def export(layer: Vsl, output: str, start: int, length: int, advance: Callable[[int], None] = lambda _: None) -> int:
     """Write a part of the space to a new file, holes as holes; how many bytes were mapped."""
     copied = 0
-    image = create_image(output, length)
-    try:
+    with new_image(output, length) as image:
         for offset, size in layer.data_ranges(start, length):
             for at in range(offset, offset + size, PIECE):
                 piece = min(PIECE, offset + size - at)
                 image.pwrite(at - start, layer.pread(at, piece))
                 advance(piece)
             copied += size
-    except BaseException:
         image.close()
-        os.unlink(output)
-        raise
-    image.close()
     return copied

@@ -7,8 +7,8 @@ import fcntl
 import os
 import stat
 import struct
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
@@ -37,7 +37,7 @@ class FileDevice(Device):
         self.size_bytes = size_bytes
         self.read_only = not write
         self.changed = False
-        self.is_nameless = False  # new, and it vanishes unless it gets its name
+        self.is_nameless = False  # new, and it vanishes unless it is made to its end
 
     def pread(self, offset: int, length: int) -> bytes:
         self.check_range(offset, length)
@@ -341,3 +341,17 @@ def create_image(path: str | Path, size_bytes: int) -> ImageFile:
         os.unlink(name)
         raise
     return image
+
+
+@contextmanager
+def new_image(path: str | Path, size_bytes: int) -> Generator[ImageFile]:
+    """A new image file, all hole, while it is being made: nothing is left of it where that fails; Taken."""
+    image = create_image(path, size_bytes)
+    image.is_nameless = True
+    try:
+        yield image
+    except BaseException:
+        image.close()
+        os.unlink(path)
+        raise
+    image.is_nameless = False
