@@ -183,7 +183,6 @@ def trim(image: str, start: int, length: int, dry_run: bool, undo: str | None) -
     Example:
       f2tools vsl trim card.vsl 1M 512K --undo before.undo
     """
-    from f2tools.device import open_for_change
     from f2tools.flash.format import BLOCK
 
     if start % BLOCK or length % BLOCK:
@@ -192,13 +191,10 @@ def trim(image: str, start: int, length: int, dry_run: bool, undo: str | None) -
         raise Usage("--dry-run writes nothing that --undo could keep")
     with _open(image) as layer:
         layer.check_range(start, length)
-        if undo and layer.size_bytes > LARGEST_EXPORT:
-            raise Usage("--undo can't keep what a space of that size had")
         mapped = sum(count for _, count in layer.extents(start // BLOCK, length // BLOCK))
     if not dry_run:
-        with open_for_change(image, undo=undo) as device:
-            device.discard(start, length)
-            device.flush()
+        with _open_to_change(image, undo) as layer:
+            layer.trim_vblocks(start // BLOCK, length // BLOCK)
     what = "would be unmapped" if dry_run else "unmapped"
     click.echo(f"{printable(image)}: {mapped} blocks {what}, {human_size(mapped * BLOCK)}")
 
@@ -225,6 +221,20 @@ def export(image: str, output: str, start: int, length: int | None) -> None:
         with progress("bytes", None) as bar:
             copied = export_to(layer, output, start, wanted, bar.advance)
     click.echo(f"{printable(output)}: {human_size(wanted)}, {human_size(copied)} of them mapped")
+
+
+def _open_to_change(image: str, undo: str | None) -> Vsl:
+    """The layer in an image, for writing; with `undo`, what is overwritten in the image is kept in that new file."""
+    from f2tools.device.changes.undo import UndoLog
+    from f2tools.device.open import open_device
+    from f2tools.flash.vsl import open_vsl
+
+    device = open_device(image, write=True, whole=True, below_layers=True)
+    try:
+        return open_vsl(UndoLog(device, undo) if undo else device)
+    except BaseException:
+        device.close()
+        raise
 
 
 def _open(image: str) -> Vsl:

@@ -193,6 +193,17 @@ def test_trim_says_what_it_does_can_be_rehearsed_and_undone(tmp_path: Path) -> N
     assert f2("vsl", "trim", path, "0", "1G").code == 8
 
 
+def test_a_trim_of_the_largest_space_is_undone_too(tmp_path: Path) -> None:
+    path, undo = tmp_path / "a.dfs", tmp_path / "undo"
+    assert f2("dfs", "mkfs", path, "--size", "4M").code == 0
+    before = path.read_bytes()
+    done = f2("vsl", "trim", path, "0", "1M", "--undo", undo)
+    assert (done.code, ": 0 blocks" in done.text) == (0, False)
+    assert f2("dfs", "fsck", path).code == 8  # the superblocks are gone
+    assert f2("undo", undo, path).code == 0
+    assert path.read_bytes() == before
+
+
 def test_export_writes_what_the_space_holds_and_holes(tmp_path: Path) -> None:
     path = tmp_path / "a.vsl"
     content = filled(path)
