@@ -6,7 +6,9 @@ import json
 import re
 from pathlib import Path
 
-from f2tools.dfs.report import DIRECT, LOADS, OFFSETS, f2fs_nodes, peers
+import pytest
+
+from f2tools.dfs.report import DIRECT, LOADS, OFFSETS, _lines, f2fs_nodes, peers
 from tests.dump.craft import f2
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "json.md"
@@ -28,6 +30,19 @@ def test_a_block_at_any_offset_is_one_read_and_deleting_gives_back_what_was_mapp
     assert found["lines"]["f2fs"] > 4 * found["lines"]["dfs"]
     row = next(line for line in PAGE.read_text().splitlines() if line.startswith("| `dfs report` |"))
     assert set(found) == set(re.findall(r"`([^`]*)`", row.split("|")[3])[0].split())
+
+
+def test_the_manual_gives_the_lines_of_code_as_the_report_counts_them() -> None:
+    counted = _lines()
+    manual, experiments = ((PAGE.parent / name).read_text() for name in ("dfs.md", "experiments.md"))
+    said = re.search(r"some ([\d,]+) lines with both .* some ([\d,]+) of the layer.* has some (\d+) times", manual)
+    share = re.search(r"some 1/(\d+) of the F2FS of f2tools", experiments)
+    assert said
+    assert share
+    dfs, layer, times = (int(number.replace(",", "")) for number in said.groups())
+    assert dfs == pytest.approx(counted["dfs"], rel=0.1)
+    assert layer == pytest.approx(counted["layer"], rel=0.1)
+    assert times == int(share[1]) == pytest.approx(counted["f2fs"] / counted["dfs"], rel=0.1)
 
 
 def test_what_other_systems_send_was_measured_for_the_same_loads_and_says_how() -> None:
