@@ -18,6 +18,7 @@ from pathlib import Path
 
 from f2tools.device.buffers import Data, byte_view
 from f2tools.device.media.image import FileDevice, lock, open_fd, punch_hole
+from f2tools.device.media.loops import path_below
 from f2tools.device.media.mounted import wait_for_last_checkpoint
 from f2tools.errors import DeviceError
 from f2tools.text import command_line
@@ -223,11 +224,17 @@ class BlockDevice(FileDevice):
 
 
 def open_block(path: str | Path, write: bool = False) -> BlockDevice:
-    """Open a block device; for writing, a DeviceError where it is mounted or another program has it."""
+    """Open a block device; for writing, a DeviceError where it is mounted or another program has it, or the file that
+    it is a loop device of."""
     name = os.fspath(path)
     fd = open_fd(path, write, stat.S_IFBLK, os.O_EXCL if write else 0)
     if write:  # O_EXCL keeps others from changing it; a lock of the caller does not
         lock(fd, name, callers=True)
+        try:
+            check_file_below(fd, name)
+        except DeviceError:
+            os.close(fd)
+            raise
     else:
         wait_for_last_checkpoint(fd, name)
     try:
@@ -241,6 +248,22 @@ def open_block(path: str | Path, write: bool = False) -> BlockDevice:
         device.close()
         raise DeviceError(f"{name}: the device is read-only (`{command_line('blockdev --getro', name)}` says 1)")
     return device
+
+
+def check_file_below(fd: int, name: str) -> None:
+    """DeviceError where the file of a loop device is mounted under its own name, or another program writes to it."""
+    path = path_below(os.fstat(fd).st_rdev)
+    if path is None:
+        return
+    try:
+        below = open_fd(path, False, stat.S_IFREG)
+    except DeviceError:  # it lies elsewhere by now, or is not for us to read
+        return
+    try:
+        lock(below, path, callers=True)
+    except DeviceError as error:
+        raise DeviceError(f"{name}: it is a loop device of a file that is in use: {error}") from None
+    os.close(below)
 
 
 def device_size(fd: int) -> int:

@@ -309,12 +309,17 @@ def _locked_by_caller(fd: int) -> bool:
 
 
 def open_image(path: str | Path, write: bool = False) -> ImageFile:
-    """Open an existing image file."""
+    """Open an existing image file; for writing, a DeviceError where it is mounted, attached to a loop device, or
+    another program writes to it."""
     name = os.fspath(path)
     if kind_of(path) != stat.S_IFREG:
         raise DeviceError(f"{name}: not a regular file")
     fd = open_fd(path, write, stat.S_IFREG)
     if write:
+        attached = mounted.attached(os.fstat(fd))
+        if attached is not None:
+            os.close(fd)
+            raise DeviceError(f"{name}: {attached}")
         lock(fd, name)
     else:
         mounted.wait_for_last_checkpoint(fd, name)

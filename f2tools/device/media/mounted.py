@@ -15,6 +15,9 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
+from f2tools.device.media.loops import loop_over
+from f2tools.text import command_line
+
 MARK_BYTE = (1 << 62) + 0xF2F5
 F_OFD_GETLK, F_OFD_SETLK = 36, 37
 WAIT_SECONDS = 120.0
@@ -126,16 +129,21 @@ def in_use(path: str) -> str | None:
         return None
     if stat.S_ISBLK(status.st_mode):
         return _block_in_use(path, status.st_rdev)
-    with suppress(OSError):
-        for name in os.listdir("/sys/block"):
-            if not name.startswith("loop"):
-                continue
-            with suppress(OSError):
-                with open(f"/sys/block/{name}/loop/backing_file", "rb") as file:
-                    held = os.stat(file.read().removesuffix(b"\n"))
-                if (held.st_dev, held.st_ino) == (status.st_dev, status.st_ino):
-                    return f"it is attached to /dev/{name}; detach it first: losetup -d"
-    return None
+    return attached(status)
+
+
+def attached(status: os.stat_result) -> str | None:
+    """Why a file must not be written to that is below a loop device, and what to do; None where it is below none."""
+    device = loop_over(status)
+    if device is None:
+        return None
+    detach = command_line("losetup -d", device)
+    where = mounted_by_the_kernel(device)
+    directory = where or mounted_on(device)
+    if directory is None:
+        return f"attached to {device}; detach it first ({detach})"
+    unmount = command_line("umount" if where else "f2tools umount", directory)
+    return f"attached to {device}, which is mounted on {directory}; unmount and detach it first ({unmount}; {detach})"
 
 
 def _block_in_use(path: str, rdev: int) -> str | None:
