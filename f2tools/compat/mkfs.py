@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from f2tools.compat.common import VERSION, Program, Words
 from f2tools.device.media.mounted import mounted_by_the_kernel
-from f2tools.errors import DeviceError, SeveralLines, Usage
+from f2tools.errors import DeviceError, SeveralLines, Taken, Usage
 from f2tools.options import source_date_epoch
 from f2tools.text import printable
 from f2tools.version import __version__
@@ -67,10 +67,8 @@ def _main(program: Program, arguments: Sequence[str]) -> int:
 
     try:
         report = maker.make(request)
-    except Usage as error:
-        if not request.force and "-f overwrites it" in str(error):
-            raise SeveralLines(f"{printable(str(error))}\nUse the -f option to force overwrite.") from None
-        raise
+    except Taken as error:
+        raise SeveralLines(f"{printable(str(error))}\nUse the -f option to force overwrite.") from None
     if not quiet:
         print("\n".join(_tail(report)))
     return 0
@@ -127,6 +125,7 @@ def _request(program: Program, words: Words) -> maker.MkfsRequest:
         wanted_sector_size=wanted,
         sparse_size=sparse,
         force=force,
+        only_known_is_kept=True,
     )
 
 

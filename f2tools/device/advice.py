@@ -78,7 +78,7 @@ def what_is_there(device: Device) -> str:
     found = foreign(device)
     if found:
         return _named(device, found[0].name)
-    zeros = _zeros(device)
+    zeros = zeros_before_data(device)
     if zeros == device.size_bytes:
         return "it holds nothing but zeros: nothing was written to it yet, or all of it is lost"
     if zeros >= 1 << 20:
@@ -109,7 +109,7 @@ def steps(device: Device) -> list[tuple[str, str]]:
     """What can be done next with a device that is no volume, as (command, what it does); empty where nothing can."""
     name = device.name
     found: list[tuple[str, str]] = []
-    if not device.size_bytes or _zeros(device) == device.size_bytes:
+    if not device.size_bytes or zeros_before_data(device) == device.size_bytes:
         return found
     partitions = read_partitions(device)
     found += [
@@ -194,8 +194,8 @@ def _kind(device: Device, one: Partition) -> str:
     return found[0].name if found else "nothing known"
 
 
-def _zeros(device: Device) -> int:
-    """How many bytes from the start on are zeros; at most MOST_ZEROS are read for it."""
+def zeros_before_data(device: Device) -> int:
+    """How many bytes from the start on are zeros or holes; at most MOST_ZEROS are read for it."""
     read = 0
     for start, length in device.data_ranges(0, device.size_bytes):
         for at in range(start, start + length, PIECE):

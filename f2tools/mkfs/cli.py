@@ -221,8 +221,9 @@ def mkfs(**given: Any) -> None:
     With --from the same files give the same bytes everywhere; of their times only the mtime counts.  A file that can't
     be read, or changes meanwhile, is an error that leaves no image.
 
-    SECTORS limits the volume to that many sectors of the device.  Anything that is there already is overwritten only
-    with -f.  The letters are those of mkfs.f2fs.
+    SECTORS limits the volume to that many sectors of the device.  What is there already is overwritten only with -f: in
+    an image file any byte but zeros, on a device what is recognised, such as file systems, RAID and partition tables.
+    The letters are those of mkfs.f2fs.
 
     \b
     Examples:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from f2tools import newfile
 from f2tools.device import Device, open_device
+from f2tools.device.advice import zeros_before_data
 from f2tools.device.known import Signature, describe, find_signatures
 from f2tools.device.media.image import ImageFile
 from f2tools.device.media.mounted import in_use
-from f2tools.device.open import file_and_part
-from f2tools.errors import DeviceError, Usage
+from f2tools.device.open import file_and_part, files_below
+from f2tools.errors import DeviceError, Taken, Usage
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, FEATURES
 from f2tools.lazy import dataclass, replace
 from f2tools.mkfs.align import EraseBlock, erase_block_of, partition_start, plan_aligned
@@ -80,6 +81,7 @@ class MkfsRequest:
     align: bool = False
     partition_start: int | None = None
     force: bool = False
+    only_known_is_kept: bool = False  # without `force`, as mkfs.f2fs has it; else no data in a file is overwritten
     dry_run: bool = False
     undo: str | None = None
     fill: Fill | None = None
@@ -111,7 +113,10 @@ def android(options: Options, given_encoding_flags: bool) -> Options:
 
 
 def make(request: MkfsRequest) -> MkfsReport:
-    """Format, and fill where that is asked; Usage or DeviceError before anything is written where it can't be done."""
+    """Format, and fill where that is asked.
+
+    Before anything is written: Usage or DeviceError where it can't be done, Taken where it would overwrite something.
+    """
     with ExitStack() as stack:
         tree: Tree | None = None
         if request.fill is not None:
@@ -360,7 +365,7 @@ class _Targets:
 
     def _sparse_target(self, path: str, size: int) -> _Target:
         if os.path.lexists(path) and not self._request.force:
-            raise Usage(f"{path} exists; -f overwrites it")
+            raise Taken(f"{path} exists; -f overwrites it")
         if not 0 < size <= SPARSE_MOST:
             raise Usage(f"-S {size}: the size of the volume is needed, up to 16 TiB")
         self._creatable(path)
@@ -381,7 +386,7 @@ class _Targets:
                 f"{target.path} has {target.size} bytes; --size is for image files, a number of sectors for devices"
             )
         if size < target.size and not self._request.force:
-            raise Usage(f"{target.path} has {human_size(target.size)} already; -f cuts it to {human_size(size)}")
+            raise Taken(f"{target.path} has {human_size(target.size)} already; -f cuts it to {human_size(size)}")
         target.size, target.grow = size, True
 
     def _look_at_device(self, target: _Target, device: Device) -> None:
@@ -395,8 +400,12 @@ class _Targets:
         if target.alias is not None:
             return  # its content stays and becomes a file
         target.found = find_signatures(device)
-        if target.found and not self._request.force:
-            raise Usage(f"{target.path} holds {describe(target.found)}; -f overwrites it")
+        if self._request.force:
+            return
+        if target.found:
+            raise Taken(f"{target.path} holds {describe(target.found)}; -f overwrites it")
+        if not self._request.only_known_is_kept and _has_data(device):
+            raise Taken(f"{target.path} holds data, though no file system that is known; -f overwrites it")
 
     def _lay_out_zones(self, size: int) -> None:
         """Pretend that the last image is a host-managed zoned device, to be copied to one later."""
@@ -410,6 +419,17 @@ class _Targets:
         if conventional is None:
             conventional = count if len(self._list) == 1 else 0
         target.zones = Zones(size, (size,) * count, conventional)
+
+
+def _has_data(device: Device) -> bool:
+    """Whether there is any byte but zeros in an image file, or the part of one that is to be formatted.
+
+    A device that held something else before is not blank, and no less free for that.
+    """
+    if not all(isinstance(file, ImageFile) for file in files_below(device)):
+        return False
+    at = zeros_before_data(device)
+    return at < device.size_bytes and device.pread(at, 1) != b"\0"
 
 
 def _apart(paths: list[str]) -> None:

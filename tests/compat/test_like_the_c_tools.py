@@ -77,6 +77,13 @@ def test_mkfs_ends_as_the_c_tool_where_it_must_not_write(filled: Path, tmp_path:
     assert not (tmp_path / "none").exists()
 
 
+def test_mkfs_overwrites_what_it_does_not_know(tmp_path: Path) -> None:
+    for run in (ours, theirs):
+        image = tmp_path / run.__name__
+        image.write_bytes(b"a letter" * (8 << 20))
+        assert run("mkfs.f2fs", "-q", image).rc == 0
+
+
 def test_mkfs_prints_what_scripts_read(tmp_path: Path) -> None:
     said = ours("mkfs.f2fs", "-l", "CARD", blank(tmp_path / "image")).output
     for line in ("Info: Label = CARD", "Info: sector size = 512", "Info: total sectors = 131072 (64 MB)",

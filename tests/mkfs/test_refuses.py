@@ -9,7 +9,7 @@ import pytest
 
 from f2tools.cli import main
 from f2tools.device.media.mounted import in_use
-from f2tools.errors import DeviceError, F2fsError, Usage
+from f2tools.errors import DeviceError, F2fsError, Taken, Usage
 from tests.mkfs.tools import MIB, blank, f2mkfs, planned, superblock
 
 
@@ -77,21 +77,46 @@ def test_an_existing_file_system_of_any_kind_needs_force(tmp_path: Path) -> None
         f.seek(1080)
         f.write(b"\x53\xef")
     before = image.read_bytes()
-    with pytest.raises(Usage, match=r"holds ext2; -f"):
+    with pytest.raises(Taken, match=r"holds ext2; -f"):
         f2mkfs(image)
     assert image.read_bytes() == before
     assert planned(image, "-f")["overwritten"] == {str(image): "ext2"}
-    with pytest.raises(Usage, match=r"holds F2FS; -f"):
+    with pytest.raises(Taken, match=r"holds F2FS; -f"):
         f2mkfs(image)
-    with pytest.raises(Usage, match="holds F2FS"):
+    with pytest.raises(Taken, match="holds F2FS"):
         f2mkfs(image, "-g", "android")  # which implies -f in mkfs.f2fs
+
+
+@pytest.mark.parametrize("offset", [0, 20 * MIB, 64 * MIB - 1])
+def test_a_file_with_anything_in_it_needs_force(offset: int, tmp_path: Path) -> None:
+    image = blank(tmp_path / "image", 64 * MIB)
+    with image.open("r+b") as f:
+        f.seek(offset)
+        f.write(b"x")
+    before = image.read_bytes()
+    for more in ((), ("--dry-run",), ("--size", "128M")):
+        with pytest.raises(Taken, match=r"image holds data, though no file system that is known; -f overwrites it"):
+            f2mkfs(image, *more)
+    with pytest.raises(Taken, match="holds data"):
+        f2mkfs(tmp_path / "new", "--size", "64M", "-c", image)
+    assert image.read_bytes() == before
+    assert not (tmp_path / "new").exists()
+    f2mkfs(tmp_path / "new", "--size", "64M", "-c", f"{image}@kept")  # which is a file of the volume then
+    f2mkfs("-q", image, "-f")
+    assert Taken.exit_code == 1
+
+
+def test_a_file_of_zeros_is_formatted(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(bytes(64 * MIB))
+    f2mkfs("-q", image)
 
 
 def test_every_device_is_looked_at(tmp_path: Path) -> None:
     first, second = tmp_path / "a", blank(tmp_path / "b", 64 * MIB)
     with second.open("r+b") as f:
         f.write(b"XFSB")
-    with pytest.raises(Usage, match="holds XFS"):
+    with pytest.raises(Taken, match="holds XFS"):
         f2mkfs(first, "--size", "64M", "-c", second, "--device-path", "a", "--device-path", "b")
     assert not first.exists()
 
@@ -112,7 +137,7 @@ def test_a_long_path_does_not_fit_in_the_device_table(tmp_path: Path) -> None:
 
 def test_an_image_is_cut_only_with_force(tmp_path: Path) -> None:
     image = blank(tmp_path / "image", 128 * MIB)
-    with pytest.raises(Usage, match="-f cuts it"):
+    with pytest.raises(Taken, match="-f cuts it"):
         f2mkfs(image, "--size", "64M")
     f2mkfs("-q", image, "--size", "64M", "-f")
     assert image.stat().st_size == 64 * MIB
