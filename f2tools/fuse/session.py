@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from f2tools.device.media.mounted import mount_table
+from f2tools.device.media.mounted import mark_number, mount_table
 from f2tools.errors import F2fsError
 from f2tools.fuse.background import Tending
 from f2tools.fuse.lease import Lease
@@ -78,6 +78,7 @@ def serve(
         lease.when_asked = lambda: loop.soon(lambda: _show_image(tending, lease, loop))
         loop.after_requests(lease.settle)
         server.mount(image, directory)
+        mark_number(leased, directory)
         try:
             served.when_connected = lambda: loop.soon(lambda: take_more_at_once(directory))
             with status:

@@ -641,6 +641,22 @@ def test_a_mounted_image_is_locked_and_then_complete(tmp_path: Path) -> None:
     judge(image)
 
 
+@both_servers
+def test_a_mounted_image_is_known_under_another_name(tmp_path: Path, server: str) -> None:
+    image, other = fresh(tmp_path), tmp_path / "other"
+    with mounted(image, tmp_path / "mnt", server=server):
+        for name in (lambda: other.hardlink_to(image), lambda: (other.unlink(), image.rename(other))):
+            name()
+            begun = time.monotonic()
+            assert f2tools("dump", "ls", other).returncode == 0
+            for command in (("label", other, "X"), ("mount", other, tmp_path / "more")):
+                (tmp_path / "more").mkdir(exist_ok=True)
+                refused = f2tools(*command)
+                assert (refused.returncode, "mounted on" in refused.stderr) == (8, True), refused.stderr
+            assert time.monotonic() < begun + 20, "it waited for a mount that does not end"
+    judge(other)
+
+
 def test_in_the_background_it_is_usable_when_the_command_returns(tmp_path: Path) -> None:
     need_fuse()
     image, directory = fresh(tmp_path), tmp_path / "mnt"

@@ -17,7 +17,6 @@ from f2tools.device.buffers import Data, byte_view
 from f2tools.device.media import mounted
 from f2tools.device.media.remote import is_url, open_remote, refuse_writing
 from f2tools.errors import DeviceError, Taken
-from f2tools.text import command_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -246,7 +245,8 @@ def _open_once_complete(name: str, flags: int) -> int:
     try:
         if not stat.S_ISREG(os.fstat(there).st_mode):
             raise DeviceError(f"{name}: was replaced by something else while it was opened")
-        return _open(f"/proc/self/fd/{there}", flags)
+        with mounted.said_to_wait(name):
+            return _open(f"/proc/self/fd/{there}", flags)
     finally:
         os.close(there)
 
@@ -267,11 +267,10 @@ def lock(fd: int, name: str, shared: bool = False, callers: bool = False) -> Non
             mounted.wait_for_last_checkpoint(fd, name)
             fcntl.flock(fd, wanted)
     except BlockingIOError:
+        where = mounted.who_mounts(fd, name)
         os.close(fd)
-        where = mounted.mounted_on(name)
         if where is not None:
-            unmount = command_line("f2tools umount", where)
-            raise DeviceError(f"{name}: mounted on {where}; unmount it first ({unmount})") from None
+            raise DeviceError(f"{name}: {where}") from None
         raise DeviceError(f"{name}: another program is writing to it; try again when that has ended") from None
     except OSError as error:
         # A file system without locks, such as some network ones, is no reason not to write.

@@ -2,7 +2,7 @@
 
 `umount` returns before the program that serves the mount has written its last checkpoint.  A program that then opens
 the image waits for that, instead of reading an older state or being refused.  The mark is a lock on a byte far behind
-any image; it goes with the program, however that ends.
+any image, and a second one whose place says which mount it is; they go with the program, however that ends.
 """
 
 from __future__ import annotations
@@ -11,16 +11,24 @@ import fcntl
 import os
 import stat
 import struct
+import sys
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from f2tools.device.media.loops import loop_over
-from f2tools.text import command_line
+from f2tools.text import command_line, printable
 
 MARK_BYTE = (1 << 62) + 0xF2F5
+NUMBER_BYTE = MARK_BYTE + 2  # and the minor number of the mount's device more; its major number is 0
+MOST_MINOR = (1 << 20) - 1
 F_OFD_GETLK, F_OFD_SETLK = 36, 37
 WAIT_SECONDS = 120.0
+SAID_AFTER_SECONDS = 1.0
+BDI = "/sys/class/bdi"  # has the device number of everything that is mounted, in any namespace
+KIND = "fuse.f2tools"
 _FLOCK = struct.Struct("hhqqi4x")
 
 
@@ -35,28 +43,80 @@ class Mount(NamedTuple):
 
 def mark_mounted(fd: int) -> None:
     """Say that this image is mounted, for as long as the descriptor, open for writing, stays open."""
-    with suppress(OSError):  # a file system without locks
-        fcntl.fcntl(fd, F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, MARK_BYTE, 1, 0))
+    _lock_byte(fd, MARK_BYTE)
+
+
+def mark_number(fds: Iterable[int], directory: str) -> None:
+    """Say which mount has these images, once it is there: by its device number, which does not change with names."""
+    numbers = [mount.number for mount in mount_table() if mount.directory == directory and mount.kind == KIND]
+    for fd in fds if numbers else ():
+        _lock_byte(fd, NUMBER_BYTE + int(numbers[-1].partition(":")[2]))
 
 
 def is_marked(fd: int) -> bool:
     """Whether another program serves the image as a mount, or is just ending one."""
+    return _locked_byte(fd, MARK_BYTE, 1) is not None
+
+
+def number_of(fd: int) -> str | None:
+    """The device number, as 0:53, of the mount that an image has; None before it is there, and without one."""
+    byte = _locked_byte(fd, NUMBER_BYTE, MOST_MINOR + 1)
+    return None if byte is None else f"0:{byte - NUMBER_BYTE}"
+
+
+def _lock_byte(fd: int, byte: int) -> None:
+    with suppress(OSError):  # a file system without locks
+        fcntl.fcntl(fd, F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
+
+
+def _locked_byte(fd: int, first: int, count: int) -> int | None:
+    """The first of so many bytes that another program has a lock on."""
     try:
-        found = fcntl.fcntl(fd, F_OFD_GETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, MARK_BYTE, 1, 0))
+        found = fcntl.fcntl(fd, F_OFD_GETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, first, count, 0))
     except OSError:
-        return False
-    return _FLOCK.unpack(found)[0] != fcntl.F_UNLCK
+        return None
+    kind, _, start, _, _ = _FLOCK.unpack(found)
+    return None if kind == fcntl.F_UNLCK else start
 
 
 def mounted_on(path: str) -> str | None:
-    """Where an image is mounted by f2tools; None where it isn't."""
-    wanted = os.path.realpath(path)
-    return next((directory for source, directory in mounts() if os.path.realpath(source) == wanted), None)
+    """Where an image is mounted by f2tools, under this name or another one of the same file; None where it isn't."""
+    wanted = _same(path)
+    return next((directory for source, directory in mounts() if _same(source) == wanted), None)
+
+
+def _same(path: str) -> object:
+    """What all names of a file have in common, and those of a device."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return os.path.realpath(path)
+    return status.st_rdev if stat.S_ISBLK(status.st_mode) else (status.st_dev, status.st_ino)
+
+
+def who_mounts(fd: int, name: str) -> str | None:
+    """Where an image that is open is mounted, in words, and how to unmount it; None where it isn't."""
+    number = number_of(fd)
+    there = [mount.directory for mount in mount_table() if number == mount.number and mount.kind == KIND]
+    directory = there[-1] if there else mounted_on(name)
+    if directory is not None:
+        return f"mounted on {directory}; unmount it first ({command_line('f2tools umount', directory)})"
+    if number is None or not _is_there(number):
+        return None
+    copies = ", ".join(f"process {pid} ({printable(program)})" for pid, program in copies_of(number))
+    where = f", that of {copies}" if copies else ""
+    return f"mounted in another namespace{where}; it has to be unmounted there first"
+
+
+def _is_there(number: str) -> bool:
+    """Whether a mount of f2tools with this device number is there, in whatever namespace."""
+    kinds = [mount.kind for mount in mount_table() if mount.number == number]
+    return kinds[0] == KIND if kinds else os.path.exists(f"{BDI}/{number}")
 
 
 def mounts() -> list[tuple[str, str]]:
     """(image, directory) of what f2tools has mounted."""
-    return [(mount.source, mount.directory) for mount in mount_table() if mount.kind == "fuse.f2tools"]
+    return [(mount.source, mount.directory) for mount in mount_table() if mount.kind == KIND]
 
 
 def mount_table() -> list[Mount]:
@@ -107,12 +167,31 @@ def _directory_of(rdev: int) -> str | None:
 
 
 def wait_for_last_checkpoint(fd: int, name: str) -> None:
-    """Wait while the image is marked but mounted no more."""
+    """Wait while the image is marked but mounted no more, or not yet."""
     if not is_marked(fd):
         return
     deadline = time.monotonic() + WAIT_SECONDS
-    while is_marked(fd) and mounted_on(name) is None and time.monotonic() < deadline:
-        time.sleep(0.02)
+    with said_to_wait(name):
+        while is_marked(fd) and not _is_mounted(fd, name) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+@contextmanager
+def said_to_wait(name: str) -> Generator[None]:
+    """What waits for a mount of an image says so on the standard error, after a second."""
+    text = f"f2tools: {printable(name)}: mounted, or unmounted a moment ago; waiting for a checkpoint"
+    timer = threading.Timer(SAID_AFTER_SECONDS, print, [text], {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _is_mounted(fd: int, name: str) -> bool:
+    number = number_of(fd)
+    return mounted_on(name) is not None if number is None else _is_there(number)
 
 
 def _unescaped(word: bytes) -> str:
