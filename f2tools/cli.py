@@ -172,10 +172,13 @@ def mount_helper() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """A closed standard stream goes nowhere, instead of to the first file that gets its descriptor."""
+    """A closed standard stream gets its descriptor, instead of the first file that is opened.
+
+    What is printed to a closed standard output is an error, as it is delivered to nobody.
+    """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
-            fd = os.open(os.devnull, os.O_RDWR)
+            fd = os.open(os.devnull, os.O_RDONLY if number == 1 else os.O_RDWR)
             if fd != number:
                 os.dup2(fd, number)
                 os.close(fd)

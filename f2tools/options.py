@@ -417,7 +417,7 @@ def said_by_system(error: OSError) -> str:
     name = error.filename
     if isinstance(name, str | bytes) and name:
         return f"{printable(os.fsdecode(name))}: {said}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF):  # the last: a closed standard output
         return f"{said}: what this command was writing is not whole"
     return said
 

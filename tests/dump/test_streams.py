@@ -29,10 +29,17 @@ def test_a_reader_that_goes_away_is_no_failure_of_the_image(command: str) -> Non
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_closed_standard_output_is_survived(command: str) -> None:
+@pytest.mark.parametrize("command", (*COMMANDS, "tar"))
+def test_a_closed_standard_output_is_said_in_a_line(command: str) -> None:
     done = shell("{} >&-", command)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 1
+    assert done.stderr == "f2tools: Bad file descriptor: what this command was writing is not whole\n"
+
+
+def test_a_command_that_prints_nothing_needs_no_standard_output(tmp_path: Path) -> None:
+    for words in (f"mkfs -q {tmp_path}/image --size 64M", f"dump tar {tmp_path}/image -o {tmp_path}/tar"):
+        done = subprocess.run(["bash", "-c", f"{F2TOOLS} {words} >&-"], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
