@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from f2tools.device.advice import COPY_FAILING, steps
+from f2tools.device.advice import COPY_FAILING, lacks_its_end, steps
 from f2tools.device.media.remote import without_credentials
 from f2tools.device.open import only_read, open_device
 from f2tools.errors import NotF2fs
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SHOWN = 5
 FULL_PERCENT = 95
+COPY_AGAIN = "If what it was copied from still exists, copy it again: no repair brings back what is not there."
 
 
 @dataclass
@@ -70,7 +71,10 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
     found.healthy = report.sound
     found.health = _health(report)
     found.steps = _steps(found, devices, waiting, next(filter(None, map(only_read, (image, *devices))), None))
-    if report.counts["H001"]:
+    if report.counts["H001"] and any(map(lacks_its_end, (image, *devices))):
+        found.risks.append(COPY_AGAIN)
+        found.steps = found.steps[:1]  # what can be copied out
+    elif report.counts["H001"]:
         copies = f"{command_line(COPY_FAILING, found.image)} COPY COPY.map"
         found.steps = [
             (copies, "copies what can be read, and tries the rest again"),

@@ -25,18 +25,12 @@ from f2tools.edit.modes import (
     parse_time,
     parse_value,
 )
+from f2tools.edit.needs import demand_features, demand_room
 from f2tools.edit.paths import AnyPath, CopyTarget, FlagsOrPath, Inside, InsidePath, parse_path
 from f2tools.errors import Corrupt, Usage, Where
-from f2tools.f2fs.layout.constants import (
-    F2FS_CASEFOLD_FL,
-    F2FS_COMPR_FL,
-    F2FS_NOCOMP_FL,
-    F2FS_PROJINHERIT_FL,
-    F2FS_ROOT_INO,
-    FEATURES,
-)
+from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.options import Size
-from f2tools.text import command_line, join
+from f2tools.text import join
 
 if TYPE_CHECKING:  # numpy comes with it; help must not wait for that
     from f2tools.edit.session import Session
@@ -551,19 +545,6 @@ def setfacl(
             session.note("setfacl", path)
 
 
-def _demand_features(session: Session, flags: int, project: bool) -> None:
-    """EditFailed where flags that are to be set, or a project, need a feature that the volume lacks."""
-    wanted = {
-        "casefold": flags & F2FS_CASEFOLD_FL,
-        "compression": flags & (F2FS_COMPR_FL | F2FS_NOCOMP_FL),
-        "project_quota": project or flags & F2FS_PROJINHERIT_FL,
-    }
-    for name, needed in wanted.items():
-        if needed and not session.volume.geo.feature & FEATURES[name]:
-            command = f"{command_line('f2tools tune', session.image)} -O {name}"
-            raise EditFailed(f"the volume lacks the feature {name}; {command} adds it")
-
-
 @verb(
     "chattr",
     argument("words", type=FlagsOrPath(), nargs=-1, metavar="[+-=FLAGS] IMAGE:/PATH..."),
@@ -585,11 +566,13 @@ def chattr(session: Session, words: tuple[Any, ...], recursive: bool, project: i
     paths = tuple(word for word in words if isinstance(word, Inside))
     if not paths or len(paths) + (flags is not None) != len(words) or (flags is None and project is None):
         raise Usage("say +FLAGS, -FLAGS, =FLAGS or -p PROJECT, and then paths as IMAGE:/PATH")
-    _demand_features(session, 0 if flags is None else change_flags(flags, 0), project is not None)
+    new_flags = 0 if flags is None else change_flags(flags, 0)
+    demand_features(session, new_flags, project is not None)
     for path, ino in _each(session, paths, recursive):
         inode = session.live(ino)
         if recursive and not (inode.is_dir or inode.is_file):
             continue
+        demand_room(session, path, inode, new_flags, project is not None)
         with session.doing(path):
             if project is not None:
                 session.volume.set_projid(ino, project)

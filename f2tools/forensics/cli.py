@@ -369,10 +369,10 @@ def _pad(out: Any, count: int, seekable: bool) -> None:
 @click.command()
 @image_argument
 @click.option(
-    "--format", "form", type=click.Choice(["bodyfile", "csv", "jsonl", "l2tcsv", "dfxml"]), default="csv",
-    show_default=True, help="bodyfile is for mactime of The Sleuth Kit, l2tcsv for readers of log2timeline's.",
+    "--format", "form", type=click.Choice(["bodyfile", "csv", "jsonl", "l2tcsv", "dfxml"]),
+    help="bodyfile is for mactime of The Sleuth Kit, l2tcsv for readers of log2timeline's.  [default: csv]",
 )  # fmt: skip
-@click.option("--json", "form", flag_value="jsonl", help="The same as --format jsonl.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")
 @click.option("--no-hashes", is_flag=True, help="Leave hashes out of DFXML, which cost reading all contents.")
 @click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
 @index_option
@@ -381,8 +381,8 @@ def _pad(out: Any, count: int, seekable: bool) -> None:
 @force_option
 @layout_option
 def timeline(
-    image: str, form: str, no_hashes: bool, output: str | None, index_path: str | None, keys: tuple[str, ...],
-    devices: tuple[str, ...], layout: Layout | None, force: bool,
+    image: str, form: str | None, as_json: bool, no_hashes: bool, output: str | None, index_path: str | None,
+    keys: tuple[str, ...], devices: tuple[str, ...], layout: Layout | None, force: bool,
 ) -> None:  # fmt: skip
     """When files were made, written, changed and deleted: living and deleted ones, and older versions.
 
@@ -392,6 +392,8 @@ def timeline(
     Example:
       f2tools timeline card.img --format bodyfile | mactime -b - -d
     """
+    require(not as_json or form in (None, "jsonl"), f"--json is --format jsonl, and --format {form} is another")
+    form = form or ("jsonl" if as_json else "csv")
     must_be_free(output, force)
     from f2tools.forensics.timeline import write
     from f2tools.forensics.undelete import Undelete

@@ -424,11 +424,17 @@ def _say_next_step(path: str, devices: tuple[str, ...], other: str, *, fails: bo
 
     `other`: what was made over the volume; `fails`: some of it can't be read, and may be on another try.
     """
+    from f2tools.device.advice import lacks_its_end
+
     if other:
         click.echo(
             f"next: nothing, if {other} is what should be there; {_command('fsck --salvage DIR', path)} copies"
             " out what is left of the older volume, and writes nothing to the image"
         )
+        return
+    if fails and any(map(lacks_its_end, (path, *devices))):
+        salvaged = f"{_command('fsck --salvage DIR', path)} copies out what can be read"
+        click.echo(f"next: {printable(path)} is cut off; get a whole copy of it.  If there is none, {salvaged}")
         return
     if fails:
         click.echo(

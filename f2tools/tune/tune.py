@@ -40,7 +40,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.f2fs.volume.recovery import find_fsync_chain
-from f2tools.f2fs.volume.super import extensions_of, label_of
+from f2tools.f2fs.volume.super import extensions_of, label_of, must_be_there
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.quota_tree import fresh
 from f2tools.f2fs.write.volume import WritableVolume
@@ -116,7 +116,9 @@ class TunePlan:
 
 
 def plan(volume: Volume, request: TuneRequest) -> TunePlan:
-    """What a request means for a volume; Refused with everything that speaks against it, Usage."""
+    """What a request means for a volume; Refused with everything that speaks against it, Usage, DeviceError where a
+    part of the volume is missing."""
+    must_be_there(volume.device, volume.geo.end_blkaddr * volume.geo.block_size)
     before = deepcopy(volume.sb)
     after = deepcopy(volume.sb)
     made = TunePlan(before, after, {})

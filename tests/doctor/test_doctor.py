@@ -147,3 +147,16 @@ def test_a_medium_that_fails_is_not_repaired_unless_that_is_forced(
         assert path.read_bytes() == before
         assert f2("fsck", how, "--force", path).code == 1
     assert f2("fsck", path).code == 0
+
+
+def test_of_a_sparse_image_that_is_cut_off_another_copy_is_wanted(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    for number in range(40):
+        (tmp_path / "files" / str(number)).write_bytes(os.urandom(5000))
+    image = tmp_path / "sparse.img"
+    assert f2("mkfs", "-q", image, "-S", "64M", "--from", tmp_path / "files").code == 0
+    os.truncate(image, image.stat().st_size // 4)
+    for command in ("fsck", "doctor"):
+        said = f2(command, image).text
+        assert "ddrescue" not in said
+        assert "get a whole copy of it" in said or "copy it again" in said, said

@@ -480,3 +480,17 @@ def test_set_id_bits_go_with_the_owner(tmp_path: Path) -> None:
     with f2tools.open(image) as volume:
         assert stat.S_IMODE(volume.path("/p").inode.i_mode) == 0o755
         assert stat.S_IMODE(volume.path("/q").inode.i_mode) == 0o2755
+
+
+def test_what_chattr_advises_for_a_feature_that_is_missing_works(tmp_path: Path) -> None:
+    image = fresh(tmp_path, "--size 64M -O casefold -C utf8")
+    done("touch", f"{image}:/old")
+    refused = f2("chattr", "-p", 42, f"{image}:/old")
+    assert "f2tools tune image -O extra_attr,project_quota adds it" in refused.err.replace(str(image), "image")
+    done("tune", image, "-O", "extra_attr,project_quota")
+    refused = f2("chattr", "-p", 42, f"{image}:/old")
+    assert (refused.code, "/old: made before the volume had extra_attr" in refused.err) == (1, True), refused.err
+    done("cp", "-a", f"{image}:/old", f"{image}:/new")
+    done("chattr", "-p", 42, f"{image}:/new")
+    assert tree(image)["new"]["projid"] == 42
+    assert "-O compression adds it" in f2("chattr", "+c", f"{image}:/new").err

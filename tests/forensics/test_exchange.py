@@ -93,3 +93,11 @@ def test_a_comma_in_a_name_does_not_make_a_column(tmp_path: Path) -> None:
     rows = f2("timeline", tmp_path / "image", "--format", "l2tcsv").text.splitlines()
     assert {row.count(",") for row in rows} == {16}
     assert any(",/a\\x2cb\\x0a=c," in row for row in rows)
+
+
+def test_json_and_another_format_contradict_each_other() -> None:
+    image = images.reference("plain").path
+    refused = f2("timeline", image, "--format", "dfxml", "--json")
+    assert (refused.code, refused.out) == (2, b"")
+    lines = f2("timeline", image, "--json").out
+    assert lines == f2("timeline", image, "--json", "--format", "jsonl").out != f2("timeline", image).out

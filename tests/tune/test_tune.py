@@ -478,3 +478,13 @@ def test_an_image_that_is_none_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(bytes(1 << 20))
     with pytest.raises(F2fsError):
         run(tune, tmp_path / "x", "-L", "y")
+
+
+def test_an_image_that_is_cut_off_is_left_alone(copy: Path) -> None:
+    os.truncate(copy, copy.stat().st_size - (8 << 20))
+    before = copy.read_bytes()
+    for words in (("label", copy, "X"), ("tune", copy, "-L", "X"), ("tune", copy, "-U", "random", "--dry-run")):
+        refused = f2(*words)
+        assert (refused.code, "bytes of the volume are missing; it is not written to" in refused.err) == (8, True)
+    assert copy.read_bytes() == before
+    assert f2("label", copy).code == 0

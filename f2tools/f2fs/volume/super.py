@@ -99,6 +99,13 @@ def must_be_in_place(device: Device, copies: tuple[SuperCopy, SuperCopy]) -> Non
         )
 
 
+def must_be_there(device: Device, end_bytes: int) -> None:
+    """DeviceError where a part of the volume, which ends at `end_bytes`, is missing."""
+    missing = end_bytes - device.size_bytes
+    if missing > 0:
+        raise DeviceError(f"{device.name}: cut off: {missing} bytes of the volume are missing; it is not written to")
+
+
 def _read_copy(device: Device, index: int, offset: int) -> SuperCopy:
     try:
         raw = device.pread(offset, SuperBlock.size)

@@ -25,7 +25,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.volume.checkpoint import Which, choose_pack, newer_unread
 from f2tools.f2fs.volume.recovery import find_fsync_chain
-from f2tools.f2fs.volume.super import must_be_in_place, unknown_features
+from f2tools.f2fs.volume.super import must_be_in_place, must_be_there, unknown_features
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.write.inode import CompressOptions
 from f2tools.f2fs.write.namei import Namei
@@ -88,11 +88,7 @@ class WritableVolume(Namei):
             raise Unsupported(f"the volume has unknown features ({unknown_features(self.sb):#x}); it is not written to")
         if self.geo.feature & F2FS_FEATURE_RO and not fill_read_only:
             raise OSError(errno.EROFS, "the volume has the feature ro and is never written")
-        missing = self.geo.end_blkaddr * self.geo.block_size - device.size_bytes
-        if missing > 0:
-            raise DeviceError(
-                f"{device.name}: cut off: {missing} bytes of the volume are missing; it is not written to"
-            )
+        must_be_there(device, self.geo.end_blkaddr * self.geo.block_size)
         must_be_known(self, which)
         self._start()
         self._follow_zones()
