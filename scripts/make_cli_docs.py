@@ -41,10 +41,10 @@ LETTERS = (
     "`--force`. Three kinds of commands have the letters that their users know instead: those with the name of a Unix",
     "command (`mv -n`, `rm -f`, `chown -h`, `strings -n` ...), `mount -f`, and The Sleuth Kit's. `fsck -f` checks",
     "what looks clean too, as fsck does everywhere, and forces nothing. `--offset` is in bytes, with `K`, `M` ... or",
-    "`s` for sectors of 512. What is there already is not written over without `--force`, with exit code 1, except for",
-    "pages, pictures and tables that f2tools made; what a command reads is never written over. Paths in images are",
-    "`IMAGE:/PATH`, or IMAGE and then paths; `*`, `?` and `[...]` in them are matched inside the image, so they are",
-    "quoted for the shell.",
+    "`s` for sectors of 512. What is there already is not written over without `--force`, with exit code 1, in `fsck`",
+    "8, except for pages, pictures and tables that f2tools made; what a command reads, and the file of an `--undo`, is",
+    "never written over. Paths in images are `IMAGE:/PATH`, or IMAGE and then paths; `*`, `?` and `[...]` in them are",
+    "matched inside the image, so they are quoted for the shell.",
 )
 AROUND = (
     "`f2tools COMMAND --help` says what stands here, and `python -m f2tools` is the same as `f2tools`. For commands",

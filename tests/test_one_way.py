@@ -18,7 +18,7 @@ from f2tools.edit.verbs import VERBS
 from f2tools.errors import F2fsError
 from f2tools.options import Size
 from f2tools.sizes import parse_size
-from tests.dump.craft import f2
+from tests.dump.craft import f2, poke
 
 
 def run(*words: object) -> Result:
@@ -211,6 +211,22 @@ def test_a_page_or_picture_replaces_no_file_of_another_kind(words: tuple[str, ..
     result = f2(*(word.format(image=image, dir=tmp_path, trace=tmp_path / "trace") for word in words))
     assert (result.code, image.read_bytes() == before) == (1, True), result.err
     assert "is there already" in result.err
+
+
+@pytest.mark.parametrize(("line", "code"), [
+    ("mkfs {image}", 1), ("mkfs {image} -f --undo {there}", 1), ("mkfs {there} -S 64M", 1),
+    ("label {image} NEW --undo {there}", 1), ("mkdir {image}:/a --undo {there}", 1),
+    ("shell {image} --write --undo {there} -c ls", 1),
+    ("fsck -y {image} --undo {there}", 8), ("fsck {image} --salvage {dir}", 8),  # 1 is that all was repaired
+])  # fmt: skip
+def test_what_is_there_has_the_same_exit_code_everywhere(line: str, code: int, tmp_path: Path) -> None:
+    image, there = tmp_path / "image", tmp_path / "there"
+    assert f2("mkfs", "-q", image, "--size", "64M").code == 0
+    poke(image, 4096 + 1024, bytes(4))  # so that there is something to repair
+    there.write_bytes(b"a letter")
+    before = image.read_bytes()
+    result = f2(*line.format(image=image, there=there, dir=tmp_path).split())
+    assert (result.code, there.read_bytes(), image.read_bytes() == before) == (code, b"a letter", True), result.err
 
 
 def commands(group: click.Group, name: str = "") -> Iterator[tuple[str, click.Command]]:

@@ -11,7 +11,6 @@ import stat
 from f2tools.device.base import Device
 from f2tools.device.containers.partition import Partition, Slice, holds_f2fs, read_partitions
 from f2tools.device.known import DFFS, DFS, Signature, find_signatures
-from f2tools.device.open import open_device
 from f2tools.errors import DeviceError
 from f2tools.text import command_line, pasted
 
@@ -193,14 +192,6 @@ def _kind(device: Device, one: Partition) -> str:
     except DeviceError:
         return "past the end of the image"
     return found[0].name if found else "nothing known"
-
-
-def lacks_its_end(path: str) -> bool:
-    """Whether an Android sparse image is cut off; no copying of the file brings back what its rest had."""
-    from f2tools.device.containers.sparse import SparseImage
-
-    with open_device(path, whole=True) as device:
-        return isinstance(device, SparseImage) and device.readable_bytes < device.size_bytes
 
 
 def zeros_before_data(device: Device) -> int:

@@ -61,6 +61,11 @@ class Device(ABC):
         """Whether `resize` does something: a file can have any size, the size of a disk or a partition is fixed."""
         return False
 
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes at its end can't be read, as the file below is cut off."""
+        return 0
+
     def write_zeroes(self, offset: int, length: int) -> None:
         """Make a range read as zeros, as cheaply as this device can."""
         self.check_writable()

@@ -118,6 +118,12 @@ def only_read(path: str | Path) -> OnlyRead | None:
     return None
 
 
+def lacks_its_end(path: str | Path) -> bool:
+    """Whether an image of a kind that says its size is cut off; no copying of the file brings back what is missing."""
+    with open_device(path, whole=True) as device:
+        return device.missing_bytes > 0
+
+
 def files_below(device: Device) -> list[FileDevice]:
     """The files and block devices that changes go to; none of an overlay, which leaves them as they are."""
     from f2tools.device.changes.overlay import Overlay

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from f2tools.device.advice import COPY_FAILING, lacks_its_end, steps
+from f2tools.device.advice import COPY_FAILING, steps
 from f2tools.device.media.remote import without_credentials
-from f2tools.device.open import only_read, open_device
+from f2tools.device.open import lacks_its_end, only_read, open_device
 from f2tools.errors import NotF2fs
 from f2tools.f2fs.layout.constants import CP_ERROR_FLAG, CP_FSCK_FLAG
 from f2tools.f2fs.volume.recovery import fsynced_files

@@ -31,7 +31,7 @@ from f2tools.device.changes.blockmap import BlockMap
 from f2tools.device.changes.overlay import BLOCK, MEMORY_BYTES, Overlay
 from f2tools.device.changes.undo import UndoLog
 from f2tools.edit.errors import EditFailed
-from f2tools.errors import DeviceError
+from f2tools.errors import DeviceError, Taken
 from f2tools.f2fs.write.policy import Policy
 from f2tools.f2fs.write.segment import NoFreeSegment
 from f2tools.f2fs.write.volume import WritableVolume
@@ -193,7 +193,7 @@ class Edit:
 
     Leaving the `with` block writes the image, leaving it by an exception changes nothing.  `$SOURCE_DATE_EPOCH` is the
     time of all changes, if it is set; `policy` and `fill_read_only` are those of `WritableVolume`.  NotF2fs,
-    DeviceError, EditFailed EROFS.
+    DeviceError, EditFailed EROFS, Taken where the file of `undo` is there.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Edit:
         self._undo = undo
         self._progress = progress
         if undo is not None and not dry_run and os.path.lexists(undo):
-            raise DeviceError(f"{undo}: is there already; an undo log is never overwritten")
+            raise Taken(f"{undo}: is there already; an undo log is never overwritten")
         self._device = open_device(path, write=not dry_run, extra=list(devices))
         self.stages = StagedDevice(self._device)
         try:

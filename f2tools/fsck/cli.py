@@ -16,7 +16,7 @@ import click
 from f2tools.copyout.keep import NOTHING, Keep, keep_options
 from f2tools.device import open_device
 from f2tools.device.media.mounted import mounted_by_the_kernel
-from f2tools.device.open import only_read
+from f2tools.device.open import lacks_its_end, only_read
 from f2tools.errors import F2fsError, NotF2fs, Usage
 from f2tools.options import (
     FINDINGS_LEFT,
@@ -424,8 +424,6 @@ def _say_next_step(path: str, devices: tuple[str, ...], other: str, *, fails: bo
 
     `other`: what was made over the volume; `fails`: some of it can't be read, and may be on another try.
     """
-    from f2tools.device.advice import lacks_its_end
-
     if other:
         click.echo(
             f"next: nothing, if {other} is what should be there; {_command('fsck --salvage DIR', path)} copies"

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from f2tools import newfile
 from f2tools.device import Device, open_device
-from f2tools.device.advice import zeros_before_data
 from f2tools.device.known import Signature, describe, find_signatures
 from f2tools.device.media.image import ImageFile
 from f2tools.device.media.mounted import in_use
@@ -426,6 +425,8 @@ def _has_data(device: Device) -> bool:
 
     A device that held something else before is not blank, and no less free for that.
     """
+    from f2tools.device.advice import zeros_before_data
+
     if not all(isinstance(file, ImageFile) for file in files_below(device)):
         return False
     at = zeros_before_data(device)

@@ -48,7 +48,7 @@ from f2tools.device.buffers import Data, byte_view
 from f2tools.device.changes.appended import is_whole, is_whole_in, sealed
 from f2tools.device.media.image import FileDevice, lock, open_image
 from f2tools.device.ranges import RangeSet
-from f2tools.errors import DeviceError
+from f2tools.errors import DeviceError, Taken
 from f2tools.text import command_line
 
 MAGIC = b"F2TUNDO\0"
@@ -86,7 +86,7 @@ class UndoReport:
 
 
 class UndoLog(Wrapper):
-    """A device whose changes can be undone with `apply_undo`; the log at `path` is made, and must not be there yet."""
+    """A device whose changes can be undone with `apply_undo`; the log at `path` is made; Taken where it is there."""
 
     def __init__(self, base: Device, path: str | Path) -> None:
         super().__init__(base)
@@ -518,7 +518,7 @@ def _create(path: str) -> FileDevice:
     try:
         fd = newfile.create(path)
     except FileExistsError:
-        raise DeviceError(f"{path}: is there already; an undo log is never overwritten") from None
+        raise Taken(f"{path}: is there already; an undo log is never overwritten") from None
     except OSError as error:
         raise DeviceError(f"{path}: {error.strerror}; no undo log can be kept there, and nothing was changed") from None
     lock(fd, path)

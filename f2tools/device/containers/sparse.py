@@ -65,6 +65,10 @@ class SparseImage(Device):
                 _fill(part, value, at)
             done += length
 
+    @property
+    def missing_bytes(self) -> int:
+        return self.size_bytes - self.readable_bytes
+
     def pwrite(self, offset: int, data: Data) -> None:
         raise DeviceError(f"{self.name}: an Android sparse image can't be changed in place")
 
