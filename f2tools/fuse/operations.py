@@ -18,7 +18,7 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext, Setatt
 from f2tools.errors import F2fsError
 from f2tools.fuse.answers import Answers, answering
 from f2tools.fuse.options import ServeOptions
-from f2tools.fuse.served import KNOWN_FOR_SECONDS, NUMBER, UNPRIVILEGED, in_group, privileged
+from f2tools.fuse.served import KNOWN_FOR_SECONDS, NUMBER, STRANGER, UNPRIVILEGED, in_group, privileged
 from f2tools.vfs import DirEntry, FileSystem
 
 
@@ -179,16 +179,19 @@ class Handlers(Answers):
     def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
         ino = self.ino_of(inode)
         self.files.check_open(ino, flags)
-        direct = False
+        direct, stranger = False, 0
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             if flags & os.O_TRUNC:
                 if self.runs(ino):  # the kernel asks only after it has emptied what the program runs from
                     raise FUSEError(errno.ETXTBSY)
                 self.files.truncate(ino, 0)
-                self._lose_privileges(ino, ctx.uid)
+                self._lose_privileges(ino, ctx)
             # the write itself must take the bits away, not the kernel's writing back later
-            direct = bool(ctx.uid and privileged(self.files.attributes(ino).mode))
-        handle = pyfuse3.FileHandleT(self.opened(ino, flags, ctx.uid))
+            found = self.files.attributes(ino)
+            if ctx.uid and found.mode & stat.S_ISGID and not in_group(found.gid, ctx.uid, ctx.gid, ctx.pid):
+                stranger = STRANGER
+            direct = bool(stranger or (ctx.uid and privileged(found.mode)))
+        handle = pyfuse3.FileHandleT(self.opened(ino, flags, ctx.uid) | stranger)
         return FileInfo(fh=handle, keep_cache=self.keeps_pages and not direct, direct_io=direct)
 
     @answering
@@ -205,8 +208,8 @@ class Handlers(Answers):
         while cached and written < len(buf):  # for its page cache the kernel takes errors, not partial writes
             written += self.files.write(ino, off + written, buf[written:], stamp=False)
         self.bytes_written += written
-        if fh & UNPRIVILEGED:
-            self._lose_privileges(ino, 1)
+        if fh & UNPRIVILEGED and self.lose_privileges(ino, lambda _: not fh & STRANGER):
+            self._ask_mode_again(ino)
         if self.options.sync:
             self.files.fsync(ino)
         return written
@@ -220,11 +223,15 @@ class Handlers(Answers):
         """The file stays for as long as the kernel knows its inode."""
         self.closed(fh)
 
-    def _lose_privileges(self, ino: int, uid: int) -> None:
-        """A write by anybody but root takes set-user-ID and set-group-ID away."""
-        if uid and self.lose_privileges(ino):
-            with suppress(OSError):  # the kernel may know nothing of it
-                pyfuse3.invalidate_inode(pyfuse3.InodeT(ino), attr_only=True)
+    def _lose_privileges(self, ino: int, ctx: RequestContext) -> None:
+        """A change of content by anybody but root takes set-user-ID and set-group-ID away."""
+        if ctx.uid and self.lose_privileges(ino, lambda group: in_group(group, ctx.uid, ctx.gid, ctx.pid)):
+            self._ask_mode_again(ino)
+
+    def _ask_mode_again(self, ino: int) -> None:
+        """The kernel is to ask for a mode again."""
+        with suppress(OSError):  # it may know nothing of the inode
+            pyfuse3.invalidate_inode(pyfuse3.InodeT(ino), attr_only=True)
 
     # -- attributes -------------------------------------------------------------------------------------------------
 
@@ -235,8 +242,10 @@ class Handlers(Answers):
         ino = self.ino_of(inode)
         if fields.update_size:
             self.files.truncate(ino, attr.st_size)
-            self._lose_privileges(ino, ctx.uid)
+            self._lose_privileges(ino, ctx)
         mode = attr.st_mode & 0o7777 if fields.update_mode else None
+        if fields.update_size and mode is not None:  # the kernel takes bits away itself, but not all of them
+            mode &= self.files.attributes(ino).mode
         uid = attr.st_uid if fields.update_uid else None
         gid = attr.st_gid if fields.update_gid else None
         if (uid is not None or gid is not None) and mode is None:

@@ -20,6 +20,7 @@ log = logging.getLogger("f2tools.fuse")
 ROOT_NODE = 1  # what FUSE calls the root
 KNOWN_FOR_SECONDS = 86400  # nobody else changes the volume
 UNPRIVILEGED = 1 << 48  # in a file handle: opened for writing by somebody other than root
+STRANGER = 1 << 50  # opened for writing by somebody who is not in the file's group, and not root
 EXECUTED = 1 << 49  # opened to be run as a program, whose pages the kernel reads for as long as it runs
 NUMBER = UNPRIVILEGED - 1  # the inode number in a file handle
 FMODE_EXEC = 0x20  # among the flags of an open; see __FMODE_EXEC in the kernel's include/linux/fs.h
@@ -206,17 +207,18 @@ class Served:
                 return mode & ~stat.S_ISGID
         return mode
 
-    def lose_privileges(self, ino: int, by_member: bool = True) -> bool:
+    def lose_privileges(self, ino: int, is_member: Callable[[int], bool]) -> bool:
         """Take set-user-ID and set-group-ID away, as a write by others than root does; whether there was any.
 
-        by_member: of its group; for anybody else set-group-ID goes with set-user-ID (setattr_copy() in fs/attr.c).
+        `is_member` tells whether who writes is in a group.  If so, set-group-ID stays without the group's right to
+        execute; see setattr_should_drop_sgid() in the kernel's fs/attr.c.
         """
-        mode = self.files.attributes(ino).mode
-        lost = privileged(mode)
-        if lost & stat.S_ISUID and not by_member:
-            lost |= mode & stat.S_ISGID
+        found = self.files.attributes(ino)
+        lost = privileged(found.mode)
+        if stat.S_ISREG(found.mode) and found.mode & stat.S_ISGID & ~lost and not is_member(found.gid):
+            lost |= stat.S_ISGID
         if lost:
-            self.files.setattr(ino, mode=mode & ~lost)
+            self.files.setattr(ino, mode=found.mode & ~lost)
         return bool(lost)
 
 
@@ -239,7 +241,7 @@ class Listing:
 
 
 def privileged(mode: int) -> int:
-    """The bits of a regular file that a write by others than root takes away."""
+    """The bits of a regular file that a write by others than root takes away, whoever they are."""
     if not stat.S_ISREG(mode):
         return 0
     return mode & stat.S_ISUID | (mode & stat.S_ISGID if mode & stat.S_IXGRP else 0)

@@ -352,6 +352,31 @@ def test_a_write_by_others_takes_privileges_away_at_once(tmp_path: Path) -> None
 
 
 @both_servers
+def test_set_group_id_without_execute_goes_with_a_write_by_a_stranger(tmp_path: Path, server: str) -> None:
+    """As on ext4: by whatever changes the content, and not by somebody of the group."""
+    if os.geteuid():
+        missing_judge("only root can write as somebody else", "who is told that set-group-ID bits are gone")
+    changes = ["echo x >> {}", "echo x > {}", "truncate -s 1 {}"]
+    if server == "direct":
+        changes.append("fallocate -l 100 {}")
+    image = fresh(tmp_path)
+    with mounted(image, tmp_path / "mnt", "-o", "allow_other", server=server) as mount:
+        path = mount.directory / "file"
+        for group, mode, left in (
+            (2000, "2767", "767"), (2000, "6767", "767"), (65534, "6767", "2767"), (65534, "6777", "777"),
+        ):  # fmt: skip
+            for change in changes:
+                path.write_bytes(b"abc")
+                os.chown(path, 65534, group)
+                path.chmod(int(mode, 8))
+                line = f"exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -c '{change.format(path.name)}'"
+                subprocess.run(["sh", "-c", line], cwd=mount.directory, check=True)
+                shown = subprocess.run(["stat", "-c", "%a", path], capture_output=True, text=True, check=True)
+                assert shown.stdout == f"{left}\n", (change, mode, group)
+    judge(image)
+
+
+@both_servers
 def test_a_casefolded_directory_takes_any_spelling(tmp_path: Path, server: str) -> None:
     image = fresh(tmp_path, "--size 64M -C utf8 -O casefold")
     with writable(image) as volume:

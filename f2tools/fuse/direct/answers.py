@@ -124,14 +124,9 @@ class Answers(Served):
 
     # -- privileges -------------------------------------------------------------------------------------------------
 
-    def strip_for(self, asked: Asked, ino: int) -> None:
-        """Strip a file whose content its caller changes by a request in which the kernel does not say what goes."""
-        member = in_group(self.files.attributes(ino).gid, asked.uid, asked.gid, asked.pid)
-        self.strip(ino, asked.uid != 0, member)
-
-    def strip(self, ino: int, bits: bool, by_member: bool = True) -> None:
+    def strip(self, asked: Asked, ino: int, bits: bool) -> None:
         """Drop a file's capabilities as its content or owner changes, and with `bits` set-user-ID and set-group-ID."""
-        changed = bits and self.lose_privileges(ino, by_member)
+        changed = bits and self.lose_privileges(ino, lambda group: in_group(group, asked.uid, asked.gid, asked.pid))
         if ino not in self.without_capability:
             with suppress(OSError):
                 if self.files.getxattr(ino, CAPABILITY) is not None:

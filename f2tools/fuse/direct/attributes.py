@@ -68,7 +68,7 @@ class FileAttributes(Answers):
         ino = self.ino_of(asked.node)
         if valid & FATTR_SIZE:
             self.files.truncate(ino, size)
-            self.strip(ino, bool(valid & FATTR_KILL_SUIDGID))
+            self.strip(asked, ino, bool(valid & FATTR_KILL_SUIDGID))
         if valid & OF_A_FILE:
             if any(valid & one and not valid & but for one, but in CHOSEN.items()) and self._is_append_only(ino):
                 refuse(errno.EPERM)
@@ -77,7 +77,7 @@ class FileAttributes(Answers):
             mt = now if valid & FATTR_MTIME_NOW else mtime * NS + mtimensec
             given = mode & 0o7777 if valid & FATTR_MODE else None
             if valid & OWNERS:
-                self.strip(ino, False)
+                self.strip(asked, ino, False)
                 before = self.files.attributes(ino).mode
                 if given is None and privileged(before):
                     given = before & 0o7777 & ~privileged(before)

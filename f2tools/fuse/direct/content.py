@@ -42,7 +42,7 @@ class Content(Answers):
             if self.runs(ino):  # the kernel asks only after it has emptied what the program runs from
                 refuse(errno.ETXTBSY)
             self.files.truncate(ino, 0)
-            self.strip(ino, bool(how & FUSE_OPEN_KILL_SUIDGID))
+            self.strip(asked, ino, bool(how & FUSE_OPEN_KILL_SUIDGID))
         return OPEN_OUT.pack(self.opened(ino, flags, asked.uid), FOPEN_KEEP_CACHE if self.keeps_pages else 0)
 
     def release(self, asked: Asked) -> bytes:
@@ -69,7 +69,7 @@ class Content(Answers):
             written += self.files.write(ino, offset + written, data[written:], stamp=False)
         self.bytes_written += written
         if how & FUSE_WRITE_KILL_SUIDGID or ino not in self.without_capability:
-            self.strip(ino, bool(how & FUSE_WRITE_KILL_SUIDGID))
+            self.strip(asked, ino, bool(how & FUSE_WRITE_KILL_SUIDGID))
         if self.options.sync:
             self.files.fsync(ino)
         return WRITE_OUT.pack(written)
@@ -90,7 +90,7 @@ class Content(Answers):
     def fallocate(self, asked: Asked) -> bytes:
         handle, offset, length, mode = FALLOCATE_IN.unpack_from(asked.body)
         self.files.fallocate(handle & NUMBER, mode, offset, length)
-        self.strip_for(asked, handle & NUMBER)
+        self.strip(asked, handle & NUMBER, asked.uid != 0)  # the kernel does not say what goes
         if self.options.sync:
             self.files.fsync(handle & NUMBER)
         return b""
@@ -108,7 +108,7 @@ class Content(Answers):
             refuse(errno.EINVAL)
         if target & NUMBER in self.immutable:
             refuse(errno.EPERM)
-        self.strip_for(asked, target & NUMBER)
+        self.strip(asked, target & NUMBER, asked.uid != 0)
         copied, wanted = 0, min(length, COPIED_BYTES)
         try:
             while copied < wanted:
