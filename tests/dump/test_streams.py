@@ -29,7 +29,7 @@ def test_a_reader_that_goes_away_is_no_failure_of_the_image(command: str) -> Non
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("command", (*COMMANDS, "tar"))
+@pytest.mark.parametrize("command", [*COMMANDS, "tar"])
 def test_a_closed_standard_output_is_said_in_a_line(command: str) -> None:
     done = shell("{} >&-", command)
     assert done.returncode == 1
