@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 FINE, REPAIRED, FINDINGS_LEFT, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 4, 8, 16, 32  # fsck(8)
 INTERRUPTED = 130  # as in a shell
+PIECES_AT_ONCE = 50_000  # of JSON text, some bytes each
 
 
 class WrongUsage(click.UsageError):
@@ -386,6 +388,27 @@ def print_json(value: Any) -> None:
     import json
 
     click.echo(json.dumps(value, indent=1, default=_json_default))
+
+
+class JsonArray:
+    """A JSON array that is printed item by item, in the form of `print_json`."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def add(self, item: Any) -> None:
+        """Print an item, of which no more is held as text than some hundred kilobytes."""
+        import json
+
+        click.echo(",\n " if self._begun else "[\n ", nl=False)
+        self._begun = True
+        pieces = json.JSONEncoder(indent=1, default=_json_default).iterencode(item)
+        while some := "".join(islice(pieces, PIECES_AT_ONCE)):
+            click.echo(some.replace("\n", "\n "), nl=False)
+
+    def end(self) -> None:
+        """Print its end."""
+        click.echo("\n]" if self._begun else "[]")
 
 
 def _json_default(value: Any) -> Any:

@@ -19,6 +19,7 @@ from f2tools.copyout.keep import Keep, keep_options
 from f2tools.copyout.walk import THERE_ALREADY, not_in_full, placed, shown
 from f2tools.errors import F2fsError
 from f2tools.options import (
+    JsonArray,
     as_of_option,
     checkpoint_option,
     device_option,
@@ -143,7 +144,7 @@ def ls(
     from f2tools.dump import listing
 
     lost: list[Lost] = []
-    documents: list[dict[str, Any]] = []
+    documents = JsonArray()
 
     def show(found: list[listing.Row]) -> None:
         chosen = found if everything else [row for row in found if not row.name.startswith(b".")]
@@ -163,7 +164,7 @@ def ls(
             if not file.inode.is_dir or itself:
                 row = listing.row_of(volume, path.encode("utf-8", "surrogateescape"), file.inode, file.inode.ino)
                 if as_json:
-                    documents.append({"path": path, **row.as_dict()})
+                    documents.add({"path": path, **row.as_dict()})
                 else:
                     lines = listing.long_lines([row], inodes=inodes, human=human) if long else None
                     for line in lines or listing.short_lines([row], inodes=inodes):
@@ -173,14 +174,14 @@ def ls(
             brief = not (long or as_json)
             for where, _, found in listing.directories(volume, file, lost, recursive=recursive, brief=brief):
                 if as_json:
-                    documents.append({"path": shown(where), "entries": [row.as_dict() for row in found]})
+                    documents.add({"path": shown(where), "entries": [row.as_dict() for row in found]})
                     continue
                 if several:
                     click.echo(("" if first else "\n") + printable(shown(where)) + ":")
                 show(found)
                 first = False
     if as_json:
-        print_json(documents)
+        documents.end()
     _say_lost(lost)
     if lost:
         _partly()

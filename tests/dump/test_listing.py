@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import f2tools
+from f2tools import options
 from f2tools.copyout.walk import Lost
 from f2tools.dump.listing import directories, file_at
 from tests import images
@@ -191,3 +193,19 @@ def test_a_wrong_inode_number_is_wrong_usage() -> None:
     case = images.reference("base")
     assert f2("dump", "stat", case.path, "ino:x").code == 2
     assert f2("dump", "stat", case.path, "ino:999999").code == 1
+
+
+def test_json_of_a_listing_is_printed_as_it_is_read_and_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    image, longest = images.reference("history-a").path, 0
+    echo = click.echo
+
+    def counting(text: Any = None, **how: Any) -> None:
+        nonlocal longest
+        longest = max(longest, len(str(text)))
+        echo(text, **how)
+
+    monkeypatch.setattr(options, "PIECES_AT_ONCE", 10)
+    monkeypatch.setattr(click, "echo", counting)
+    text = f2("dump", "ls", "-R", "--json", image).text
+    assert text == json.dumps(json.loads(text), indent=1) + "\n"
+    assert longest < 500 < len(text)
