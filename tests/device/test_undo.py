@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from f2tools.device.base import Device
 from f2tools.device.changes.undo import HEADER, RECORD_MAGIC, UndoLog, apply_undo
 from f2tools.device.media.image import create_image, open_image
-from f2tools.errors import DeviceError
+from f2tools.errors import DeviceError, Taken
 from tests.device.memory import Memory
 
 SIZE = 100 * 1024 + 123
@@ -296,7 +296,7 @@ def test_killed_before_the_first_change_there_is_nothing_to_undo(tmp_path: Path)
 
 def test_a_log_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("precious")
-    with pytest.raises(DeviceError, match="never overwritten"):
+    with pytest.raises(Taken, match="never overwritten"):
         UndoLog(Memory(SIZE), tmp_path / "log")
     assert (tmp_path / "log").read_text() == "precious"
     with pytest.raises(DeviceError, match="No such file"):
