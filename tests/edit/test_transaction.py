@@ -211,7 +211,9 @@ def test_what_fails_says_where_and_leaves_the_image_byte_for_byte(name: str, tmp
 
 def test_what_a_volume_lacks_is_said_with_the_command_that_adds_it(tmp_path: Path) -> None:
     image = fresh(tmp_path)
-    for words, feature in ((["-p", "5"], "extra_attr,project_quota"), (["+F"], "casefold"), (["+c"], "extra_attr,compression")):
+    for words, feature in (
+        (["-p", "5"], "extra_attr,project_quota"), (["+F"], "casefold"), (["+c"], "extra_attr,compression"),
+    ):  # fmt: skip
         assert f"f2tools tune {image} -O {feature}" in f2("chattr", *words, f"{image}:/").err
 
 
