@@ -19,6 +19,7 @@ from f2tools.fsck.facts.image import Image
 from f2tools.fsck.repair.rounds import Repairer, StaysOpen
 from tests.dump.craft import f2
 from tests.fsck import fuzz
+from tests.fsck.craft import Patient
 from tests.fsck.trees import shown
 from tests.images import reference
 
@@ -132,3 +133,33 @@ def test_who_declines_what_is_given_up_loses_no_block_of_it(tmp_path: Path) -> N
         outcome = repairer.run(check(Image(StaysOpen(overlay))))
         assert asked
         assert not any("computed anew" in line for line in outcome.done)
+
+
+def test_what_is_only_counted_wrongly_is_counted_anew(tmp_path: Path) -> None:
+    """Nothing is given up by it."""
+    patient = Patient("base", tmp_path)
+    patient.inode("/small/file-12340-29", i_blocks=77)
+    patient.inode("/links/hard0", i_links=8)
+    patient.close()
+    assert f2("fsck", "-p", patient.path).code == 1
+    assert f2("fsck", patient.path).code == 0
+
+
+def test_no_table_is_needed_for_a_careful_repair_of_tables(tmp_path: Path) -> None:
+    patient = Patient("plain", tmp_path)
+    patient.write(int(patient.vol.sit.blkaddrs[0]) * patient.size, bytes(patient.size))
+    patient.close()
+    assert f2("fsck", "-p", patient.path).code == 1
+    assert f2("fsck", patient.path).code == 0
+
+
+def test_a_block_that_is_taken_is_marked_so_or_nothing_is_written(tmp_path: Path) -> None:
+    """A copy of a shared block lies in a free one: the tables must say that it is in use."""
+    patient = Patient("base", tmp_path)
+    other = int(patient.vol.path("/small/some.longer.name-04096-19").inode.addrs[0])
+    patient.address("/small/file-12340-29", 20, other)
+    patient.nid_pointer("/small/some.longer.name-03489-14", 0, 0x46000000)
+    patient.close()
+    before = patient.path.read_bytes()
+    assert f2("fsck", "-p", patient.path).code == 4
+    assert patient.path.read_bytes() == before

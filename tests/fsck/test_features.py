@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from f2tools.device import open_device
-from f2tools.f2fs.layout.constants import F2FS_CASEFOLD_FL, F2FS_COMPR_FL, F2FS_ROOT_INO, FEATURES
+from f2tools.f2fs.layout.constants import (
+    F2FS_CASEFOLD_FL,
+    F2FS_COMPR_FL,
+    F2FS_EXTRA_ATTR,
+    F2FS_INLINE_XATTR,
+    F2FS_PROJINHERIT_FL,
+    F2FS_ROOT_INO,
+    FEATURES,
+)
 from f2tools.f2fs.volume.super import read_superblocks
 from tests import judges
 from tests.dump.craft import Result, f2
@@ -66,6 +74,30 @@ def test_several_lost_features_are_set_again(tmp_path: Path) -> None:
     assert fsck(patient, "-p").code == 1
     assert seen(patient)[1] == before
     judges.fsck_clean(patient.path)
+
+
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [("", {"i_inline": F2FS_EXTRA_ATTR | F2FS_INLINE_XATTR, "i_flags": F2FS_COMPR_FL, "i_extra_isize": 36,
+           "i_compress_algorithm": 1, "i_log_cluster_size": 2}),
+     ("-O extra_attr", {"i_flags": F2FS_PROJINHERIT_FL, "i_projid": 77}),
+     ("-O extra_attr", {"i_flags": F2FS_COMPR_FL, "i_compress_algorithm": 1, "i_log_cluster_size": 2})],
+)  # fmt: skip
+def test_one_inode_alone_sets_no_feature(options: str, fields: dict[str, int], tmp_path: Path) -> None:
+    image = fresh(tmp_path, f"--size 64M {options}")
+    with writable(image) as volume:
+        before = volume.sb.feature
+        for number in range(9):
+            ino = volume.create(F2FS_ROOT_INO, b"f%d" % number, 0o100644)
+            volume.write(ino, 0, bytes(range(256)) * 99)
+    made = Made(image)
+    made.inode("/f4", **fields)
+    made.close()
+    assert "S012" not in f2("fsck", image).text
+    assert f2("fsck", "-y", image).code == 1
+    with reading(image) as now:
+        assert now.sb.feature == before
+    assert f2("fsck", image).code == 0
 
 
 @pytest.mark.parametrize("flag", [F2FS_CASEFOLD_FL, F2FS_COMPR_FL])

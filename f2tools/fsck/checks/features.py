@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
+    COMPRESS_ADDR,
     COMPRESS_ALGORITHMS,
     DEFAULT_INLINE_XATTR_ADDRS,
     ENCODINGS,
@@ -25,7 +26,6 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
     F2FS_INLINE_DENTRY,
     F2FS_INLINE_XATTR,
-    F2FS_PROJINHERIT_FL,
     FADVISE_ENCRYPT_BIT,
     FADVISE_VERITY_BIT,
     FEATURES,
@@ -39,6 +39,7 @@ from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.fsck import problems
+from f2tools.fsck.checks.super import NEED_EXTRA
 from f2tools.fsck.derive.derive import sample_of_inodes
 from f2tools.fsck.facts.aliases import device_parts, whole_devices
 from f2tools.fsck.facts.image import Image
@@ -94,7 +95,7 @@ def check_unset(tree: Tree) -> Iterator[Finding]:
         ("device_alias", flags & F2FS_DEVICE_ALIAS_FL != 0, _alias),
     )
     for name, marked, judge in rules:
-        if scan.geo.feature & FEATURES[name]:
+        if scan.geo.feature & FEATURES[name] or (name in NEED_EXTRA and not scan.geo.feature & F2FS_FEATURE_EXTRA_ATTR):
             continue
         for row in np.flatnonzero(marked)[:MOST_ASKED].tolist():
             has = judge(tree, row)
@@ -118,9 +119,10 @@ def _inode(tree: Tree, row: int) -> Inode:
 
 
 def _compressed(tree: Tree, row: int) -> str:
-    extra = _inode(tree, row).extra
-    number, log = extra.get("i_compress_algorithm", -1), extra.get("i_log_cluster_size", 0)
-    if 0 <= number < len(COMPRESS_ALGORITHMS) and MIN_COMPRESS_LOG_SIZE <= log <= MAX_COMPRESS_LOG_SIZE:
+    inode = _inode(tree, row)
+    number, log = inode.extra.get("i_compress_algorithm", -1), inode.extra.get("i_log_cluster_size", 0)
+    known = 0 <= number < len(COMPRESS_ALGORITHMS) and MIN_COMPRESS_LOG_SIZE <= log <= MAX_COMPRESS_LOG_SIZE
+    if known and not inode.has_inline_data and bool((inode.addrs == COMPRESS_ADDR).any()):
         return f"{COMPRESS_ALGORITHMS[number]} and clusters of {1 << log} blocks"
     return ""
 
@@ -155,7 +157,7 @@ def _of_project(tree: Tree, row: int) -> str:
     table = tree.scan.inodes
     number = int(table["projid"][row])
     others = int(np.count_nonzero(table["projid"] == number)) - 1
-    if others or table["flags"][row] & F2FS_PROJINHERIT_FL or "project" in quota_inos(tree.scan.image.sb):
+    if others or "project" in quota_inos(tree.scan.image.sb):
         return f"project {number}" + (f", as {others} others" if others else "")
     return ""
 

@@ -98,7 +98,7 @@ def check_features(image: Image) -> Iterator[Finding]:
         )
     if not sb.feature & F2FS_FEATURE_EXTRA_ATTR:
         with_extra, inodes = _extra_attr_use(image)
-        lost = with_extra > 0 and 2 * with_extra >= inodes
+        lost = 2 * with_extra > inodes
         repair = SetFeature(F2FS_FEATURE_EXTRA_ATTR, True)
         if lost:
             note = f"{with_extra} of {inodes} inodes looked at have extra attributes"

@@ -188,8 +188,11 @@ def cluster_marks(work: Work, finding: Finding, plan: SetMarks) -> bool:
 
 def shared_block(work: Work, finding: Finding, plan: CopyBlock) -> bool:
     """The block that the loser's summary names; where there is none, a copy is made of the shared one."""
-    if int(work.scan.inode_of[work.scan.row_of(plan.nid)]) in work.lost_inline:
+    inode = int(work.scan.inode_of[work.scan.row_of(plan.nid)])
+    if inode in work.lost_inline:
         return False  # what looks like an address is content: it stays as it is, and gets its flag
+    if inode >= 0 and int(work.scan.inode_nids[inode]) in work.guesses.strays:
+        return False
     lost = work.leaks.data.get((plan.nid, plan.ofs))
     start = work.start_word(plan.nid)
     if lost:

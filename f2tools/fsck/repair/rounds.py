@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,7 +37,7 @@ from f2tools.fsck.facts.leaks import OldName, filled_places, old_names
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.plans import DropOrphan, MoveEntry, Reconnect, RenameTwin, SetField, SetLinks
-from f2tools.fsck.problems import CP_LAYOUT, FSYNC_REFUSED, SB_CUT_OFF, SB_DIFFERS
+from f2tools.fsck.problems import CP_LAYOUT, FSYNC_REFUSED, SB_CUT_OFF, SB_DIFFERS, SIT_MISSING
 from f2tools.fsck.repair.names import NameRepairs
 from f2tools.fsck.repair.phases import Phase, repair, serves
 from f2tools.fsck.repair.quota import quota_file
@@ -79,7 +81,13 @@ class Outcome:
             return True
         # a refused node is found where all else is sound
         before, after = (report.errors - report.counts[FSYNC_REFUSED.code] for report in (self.before, self.after))
-        return after < before and set(self.left) <= {*self.before.counts, FSYNC_REFUSED.code}
+        fewer = after < before and _in_danger(self.after) <= _in_danger(self.before)
+        return fewer and set(self.left) <= {*self.before.counts, FSYNC_REFUSED.code}
+
+
+def _in_danger(report: CheckReport) -> int:
+    """Blocks in use that the next writer would take, as they are marked free."""
+    return sum(finding.count for finding in report.findings if finding.code == SIT_MISSING.code)
 
 
 def resizable(device: Device) -> bool:
@@ -300,7 +308,7 @@ class Repairer:
         for phase in (Phase.PART, Phase.CORRECT, *(() if self._careful else (Phase.GIVE_UP,))):
             if self._apply(image, report.tree, phase, todo):
                 return True
-        if self._held_back(todo):
+        if self._held_back(report.tree, todo):
             return False
         tables = [finding for finding in todo if serves(Phase.TABLES, finding)]
         if tables and self._wanted(Phase.TABLES, tables):
@@ -323,16 +331,26 @@ class Repairer:
             return True
         return self._quotas(report.tree, todo)
 
-    def _held_back(self, todo: list[Finding]) -> bool:
-        """Whether something is left that may not be done: tables, names and counts say what belongs to it.
+    def _held_back(self, tree: Tree, todo: list[Finding]) -> bool:
+        """Whether something would be given up that may not be: tables, names and counts say what belongs to it.
 
-        Computed anew without it, they would make its blocks free, and a later repair find nothing of it.
+        Computed anew without it, they would make its blocks free, and a later repair find nothing of it.  Each phase is
+        tried, to see whether it would change anything.
         """
         for phase in (Phase.EARLY, Phase.FIND, Phase.PART, Phase.CORRECT, Phase.GIVE_UP):
             some = [finding for finding in todo if serves(phase, finding)]
-            if some and ((self._careful and phase in (Phase.CORRECT, Phase.GIVE_UP)) or not self._wanted(phase, some)):
+            if some and (self._careful or not self._wanted(phase, some)) and self._would_change(tree, phase, some):
                 return True
         return False
+
+    def _would_change(self, tree: Tree, phase: Phase, findings: list[Finding]) -> bool:
+        """Whether a repair that may give things up would do something about these findings in this phase."""
+        with Overlay(StaysOpen(self.overlay)) as trial:
+            work = Work(Image(StaysOpen(trial)), tree, [], set(self._freed), deepcopy(self.guesses))
+            for finding in findings:
+                with suppress(OSError):
+                    repair(phase, work, finding)
+            return bool(work.surgery.changed)
 
     def _wanted(self, phase: Phase, findings: list[Finding]) -> bool:
         """Whether what a phase does about these is to be done: asked once for each group of phases."""
