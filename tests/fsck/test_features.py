@@ -68,6 +68,18 @@ def test_a_lost_feature_is_set_again_and_no_file_is_changed(name: str, lost: str
     assert seen(patient) == sound
 
 
+@pytest.mark.parametrize("size", [0xFFFF, 3, 4000])
+def test_an_inode_that_cannot_be_read_speaks_for_nothing(size: int, tmp_path: Path) -> None:
+    patient = Patient("compress-lz4", tmp_path)
+    sound = seen(patient)
+    for path in ("/compressed/text", "/compressed/inherit", "/compressed"):
+        patient.inode(path, i_extra_isize=size)
+    switch_off(patient, "compression")
+    assert "S012" in fsck(patient).text
+    assert fsck(patient, "-y").code == 1
+    assert seen(patient) == sound
+
+
 def test_several_lost_features_are_set_again(tmp_path: Path) -> None:
     patient = Patient("fscrypt-android", tmp_path)
     before = switch_off(patient, "encrypt", "casefold", "compression", "extra_attr", "quota")

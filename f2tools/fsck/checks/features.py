@@ -98,7 +98,9 @@ def check_unset(tree: Tree) -> Iterator[Finding]:
         if scan.geo.feature & FEATURES[name] or (name in NEED_EXTRA and not scan.geo.feature & F2FS_FEATURE_EXTRA_ATTR):
             continue
         for row in np.flatnonzero(marked)[:MOST_ASKED].tolist():
-            has = judge(tree, row)
+            has = ""
+            with suppress(F2fsError, ValueError):  # an inode that can't be read speaks for nothing
+                has = judge(tree, row)
             if has:
                 count = np.count_nonzero(marked)
                 yield _lost(scan.image, name, f"{count} inodes use it; inode {tree.ino(row)} has {has}")
@@ -135,11 +137,9 @@ def _encrypted(tree: Tree, row: int) -> str:
     from f2tools.f2fs.volume.xattr import encryption_context
     from f2tools.fsck.checks.contents import Readers
 
-    with suppress(F2fsError):
-        context = encryption_context(Readers(tree.scan).nodes, _inode(tree, row))
-        if context is not None and len(context) in (FscryptContextV1.size, FscryptContextV2.size):
-            return "an encryption context"
-    return ""
+    context = encryption_context(Readers(tree.scan).nodes, _inode(tree, row))
+    known = context is not None and len(context) in (FscryptContextV1.size, FscryptContextV2.size)
+    return "an encryption context" if known else ""
 
 
 def _sealed(tree: Tree, row: int) -> str:
@@ -147,10 +147,8 @@ def _sealed(tree: Tree, row: int) -> str:
     from f2tools.fsck.checks.contents import Readers
 
     readers = Readers(tree.scan)
-    with suppress(F2fsError, ValueError):
-        read_verity(readers.nodes, readers.data, _inode(tree, row))
-        return "a verity descriptor"
-    return ""
+    read_verity(readers.nodes, readers.data, _inode(tree, row))
+    return "a verity descriptor"
 
 
 def _of_project(tree: Tree, row: int) -> str:
