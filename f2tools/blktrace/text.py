@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.blktrace.damage import KEPT, Damage, SequenceCheck
+from f2tools.blktrace.damage import KEPT, UNSEEN, Damage, Gap, SequenceCheck
 from f2tools.blktrace.numbers import device_of
 from f2tools.blktrace.records import (
     AHEAD,
@@ -65,6 +65,8 @@ FTRACE = re.compile(
     rb"\s*+(.{0,64}?)[-\s]\s*+(\d{1,10})\s++(?:\(.{0,12}\)\s++)?\[(\d{1,5})\]\s++(?:[^\s:]{3,8}\s++)?"
     rb"(\d{1,10})\.(\d{1,9}):\s++(?:\w++:)?(block_\w+|f2fs_submit_page_\w+|tracing_mark_write):\s*+(.*)$"
 )
+# what ftrace prints where a CPU's buffer was full: of all events, those of the block layer or others
+LOST = re.compile(rb"\s*CPU:(\d{1,5}) \[LOST (?:(\d{1,18}) )?EVENTS\]")
 BLOCK_EVENT = re.compile(
     rb"(\d{1,5}),(\d{1,7})\s+(\w{1,8})\s+(?:("
     + NUMBER
@@ -125,6 +127,7 @@ class TextReader:
         self._strange_more = 0
         self._line = 0
         self._last: dict[int, int] = {}
+        self._lost: dict[int, int] = {}  # CPU -> events of which ftrace says that they are lost, before its next one
         self.notes: list[Note] = []
         self.names: dict[int, str] = {}
         self.pages = PageWrites()
@@ -192,6 +195,9 @@ class TextReader:
             if row is None:
                 self._note_line(self._line, line)
             return row or None
+        if line.startswith(b"CPU:") and (match := LOST.match(line)):
+            self._lose(int(match[1]), int(match[2] or 1))
+            return None
         if line.startswith(TOTALS):
             self._over = True
         self._other = True
@@ -287,7 +293,15 @@ class TextReader:
         if len(self.names) < MAX_NAMES:
             self.names.setdefault(pid, name.decode("utf-8", "replace"))
 
+    def _lose(self, cpu: int, count: int) -> None:
+        self._damage.note("lost", self._name, self._line, f"CPU {cpu}: {count} events lost", count)
+        self._damage.lost_by_cpu[cpu] = self._damage.lost_by_cpu.get(cpu, 0) + count
+        self._lost[cpu] = self._lost.get(cpu, 0) + count
+
     def _in_order(self, cpu: int, time: int) -> None:
+        if cpu in self._lost:
+            start = self._last.get(cpu, time - UNSEEN)
+            self._damage.gaps.append(Gap(self._name, cpu, start, time, self._lost.pop(cpu)))
         if time < self._last.get(cpu, 0):
             self._damage.note("disordered", self._name, self._line, f"CPU {cpu}: an event before its predecessor")
         self._last[cpu] = max(time, self._last.get(cpu, 0))

@@ -270,6 +270,21 @@ def test_of_very_many_strange_lines_all_are_counted(tmp_path: Path) -> None:
     assert counts(analyze(AnalysisRequest(str(text))).report) == {"unreadable": 1000}
 
 
+def test_what_ftrace_says_it_lost_is_lost(tmp_path: Path) -> None:
+    """What was under way there is in no latency."""
+    lines = traces.as_ftrace(plain(5)).splitlines(keepends=True)
+    at = next(row for row, line in enumerate(lines[6:], 6) if "block_rq_complete" in line)
+    cpu = int(lines[at].partition("[")[2][:3])
+    whole, lossy = tmp_path / "whole.txt", tmp_path / "lossy.txt"
+    whole.write_text("".join(lines))
+    lossy.write_text("".join([*lines[:at], f"CPU:{cpu} [LOST 42 EVENTS]\n", *lines[at:]]))
+    sound, found = (analyze(AnalysisRequest(str(path))).report for path in (whole, lossy))
+    assert counts(found) == {"lost": 42}
+    assert found["damage"]["lost_by_cpu"] == {str(cpu): 42}
+    assert found["damage"]["problems"][0]["offset"] == at + 1
+    assert found["latency"]["d2c"]["write"]["count"] == sound["latency"]["d2c"]["write"]["count"] - 1
+
+
 def test_lines_of_other_events_in_a_text_of_ftrace_are_none_of_ours(tmp_path: Path) -> None:
     text = tmp_path / "x.txt"
     text.write_text("sh-1 [000] d..2 1.000000: sched_switch: x\n" + traces.as_ftrace(plain(5)) + " => do_idle\n")
