@@ -12,6 +12,7 @@ from f2tools import newfile
 from f2tools.ftl.options import DEVICE, MODEL_NAMES, OP, WRITTEN, Shares, options, setting_of, source_of
 from f2tools.options import force_option, json_option, must_be_free, print_json, progress
 from f2tools.pictures.files import pictures, unfinished
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.ftl.jobs import Job
@@ -181,7 +182,15 @@ def _run(jobs: list[Job], given: dict[str, Any]) -> list[Result]:
     for job in jobs:
         with progress(job.name, job.operations()) as bar:
             found.append(job.run(bar.advance))
+    _note_damage(found)
     return found
+
+
+def _note_damage(found: list[Result]) -> None:
+    """What is wrong with a trace, once: half of one looks like a whole one."""
+    damaged = [one for one in found if one.damage]
+    for note in sorted({f"{', '.join(one.report['source']['traces'])}: {', '.join(one.damage)}" for one in damaged}):
+        click.echo(f"f2tools: note: {printable(note)}; what is missing is not replayed", err=True)
 
 
 def _write(found: list[Result], given: dict[str, Any], more: list[Picture]) -> None:

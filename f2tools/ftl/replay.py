@@ -38,6 +38,7 @@ class Result:
     setting: Setting
     report: dict[str, Any]
     over_time: list[tuple[int, float]] = field(default_factory=list)  # pages written until then, the WAF of the window
+    damage: list[str] = field(default_factory=list)  # what is wrong with the trace, in words
 
 
 Advance = Callable[[int], None]
@@ -127,9 +128,9 @@ def simulate_trace(
     report = measure.report()
     report["source"] = {
         "traces": list(source.names), "forms": source.forms, "partial_writes": source.partial_writes,
-        "zones": source.zones,
+        "zones": source.zones, "damage": {kind: count for kind, count in source.damage.counts.items() if count},
     }  # fmt: skip
-    return Result(setting, report, measure.over_time)
+    return Result(setting, report, measure.over_time, source.damage.summary())
 
 
 def load_operations(setting: Setting, plan: ReplayPlan) -> int:

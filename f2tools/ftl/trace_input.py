@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.blktrace.damage import Damage
 from f2tools.blktrace.foreign.requests import RequestReader, Requests
 from f2tools.errors import Usage
 from f2tools.ftl.relocation import Relocation
@@ -32,6 +33,7 @@ class TraceInput:
         self.zones = place.zones if place else None
         self.forms: list[str] = []
         self.partial_writes = 0  # requests that cover some page in part
+        self.damage = Damage()  # of all of them, as far as they are read
 
     @property
     def streams(self) -> int:
@@ -52,7 +54,7 @@ class TraceInput:
 
     def pieces(self) -> Iterator[Piece]:
         """All of it, in pieces of bounded size."""
-        self.forms, self.partial_writes = [], 0
+        self.forms, self.partial_writes, self.damage = [], 0, Damage()
         if self._place is not None:
             self._place.restart()
         for name in self.names:
@@ -60,6 +62,7 @@ class TraceInput:
             self.forms.append(reader.form_name)
             for requests in reader:
                 yield from self._expanded(requests)
+            self.damage.add(reader.damage)
 
     def _expanded(self, requests: Requests) -> Iterator[Piece]:
         page = self._page

@@ -97,6 +97,20 @@ def test_a_trace_is_simulated() -> None:
     assert found["requests"] == 723
 
 
+def test_what_a_trace_lacks_is_noted(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.txt"
+    whole.write_text(traces.as_ftrace([event for n in range(9) for event in traces.request(n * 10**6 + 10**9, 8 * n)]))
+    lines = whole.read_text().splitlines(keepends=True)
+    lossy = tmp_path / "lossy.txt"
+    lossy.write_text("".join([*lines[:12], "CPU:0 [LOST 42 EVENTS]\n", *lines[12:]]))
+    done = CliRunner().invoke(main, ["ftl", "simulate", str(lossy), "--engine", "python", "--json"])
+    assert json.loads(done.stdout)["source"]["damage"] == {"lost": 42}
+    assert done.stderr == f"f2tools: note: {lossy}: 42 events lost; what is missing is not replayed\n"
+    done = CliRunner().invoke(main, ["ftl", "simulate", str(whole), "--engine", "python", "--json"])
+    assert json.loads(done.stdout)["source"]["damage"] == {}
+    assert not done.stderr
+
+
 @pytest.mark.parametrize("model", MODEL_NAMES)
 def test_for_a_small_trace_the_device_is_large_enough_to_work(tmp_path: Path, model: str) -> None:
     (tmp_path / "a.csv").write_text("3,W,4096,4096,1000\n")

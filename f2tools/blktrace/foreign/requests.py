@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.blktrace.damage import Damage
 from f2tools.blktrace.files import open_stream
 from f2tools.blktrace.foreign.lines import Form, LineReader, form_of
 from f2tools.blktrace.records import DISCARDS, READS, SECTOR, WRITES, D, classes
@@ -57,6 +58,11 @@ class RequestReader:
     def form_name(self) -> str:
         """For people."""
         return self.form.name if self.form else "blktrace"
+
+    @property
+    def damage(self) -> Damage:
+        """What is wrong with a blktrace, once it is read; a text in another form with anything wrong is an error."""
+        return self._trace.damage if self._trace is not None else Damage()
 
     def __iter__(self) -> Iterator[Requests]:
         if self.form is not None:
