@@ -393,8 +393,13 @@ def _say_result(path: str, outcome: Outcome, undo: str | None, way: Way) -> None
     written = outcome.better and not way.dry_run
     if way.as_json:
         _say_result_json(path, outcome, written, undo)
+    further = ""
+    if way.careful and outcome.before.counts["S009"]:
+        further = "; get a whole copy of it"
+    elif way.careful and not outcome.complete:
+        further = f"; -p gives nothing up: {_command('fsck -y --undo FILE', path)} repairs more, and says what is lost"
     if not outcome.better:
-        click.echo(f"{name}: not repaired, nothing was written; left: {left}", err=True)
+        click.echo(f"{name}: not repaired, nothing was written; left: {left}{further}", err=True)
         return
     if way.dry_run:
         what = "would be repaired" if outcome.complete else f"would be repaired but for {left}"
@@ -403,7 +408,7 @@ def _say_result(path: str, outcome: Outcome, undo: str | None, way: Way) -> None
     if undo:
         takes_back = _command("undo", undo, path)
         click.echo(f"{name}: what was overwritten is in {printable(undo)}; {takes_back} takes it back", err=True)
-    click.echo(f"{name}: repaired{'' if outcome.complete else f' but for {left}'}; {size} written", err=True)
+    click.echo(f"{name}: repaired{'' if outcome.complete else f' but for {left}'}; {size} written{further}", err=True)
 
 
 def _say_result_json(path: str, outcome: Outcome, written: bool, undo: str | None) -> None:

@@ -85,6 +85,7 @@ def test_the_blocks_of_a_file_whose_inode_is_lost_stay_its_own(path: str, tmp_pa
     told = f2("fsck", "-p", image)
     assert told.code == 4
     assert "gone" not in told.text
+    assert f"`f2tools fsck -y --undo FILE {image}` repairs more, and says what is lost" in told.err
     assert image.read_bytes() == damaged
 
 
@@ -110,6 +111,7 @@ def test_a_short_image_is_not_made_longer(tmp_path: Path) -> None:
     told = f2("fsck", "-p", image)
     assert told.code == 4
     assert "S009 left: what is missing may still be found" in told.text
+    assert told.err.endswith("; get a whole copy of it\n")
     assert image.stat().st_size == 30 << 20
 
 
