@@ -6,13 +6,27 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 
-from f2tools.f2fs.layout.constants import F2FS_FEATURE_ENCRYPT, F2FS_FEATURE_QUOTA_INO, F2FS_FEATURE_VERITY
+import numpy as np
+
+from f2tools.f2fs.layout.constants import (
+    F2FS_CASEFOLD_FL,
+    F2FS_COMPR_FL,
+    F2FS_DEVICE_ALIAS_FL,
+    F2FS_FEATURE_CASEFOLD,
+    F2FS_FEATURE_COMPRESSION,
+    F2FS_FEATURE_DEVICE_ALIAS,
+    F2FS_FEATURE_ENCRYPT,
+    F2FS_FEATURE_PRJQUOTA,
+    F2FS_FEATURE_QUOTA_INO,
+    F2FS_FEATURE_VERITY,
+    FADVISE_ENCRYPT_BIT,
+    FADVISE_VERITY_BIT,
+)
 from f2tools.fsck.checks import (
     checkpoint,
     clusters,
     device,
     dir,
-    features,
     folding,
     inode,
     nat,
@@ -34,7 +48,7 @@ DEFAULT_MEMORY = 512 << 20
 KEPT_PER_CODE = 20_000
 PATHS_PER_CODE = 200
 
-_IMAGE_CHECKS = (*superblock.CHECKS, *features.IMAGE_CHECKS, *checkpoint.IMAGE_CHECKS, *recovery.CHECKS)
+_IMAGE_CHECKS = (*superblock.CHECKS, *checkpoint.IMAGE_CHECKS, *recovery.CHECKS)
 _BATCH_CHECKS = (*inode.CHECKS, *xattr.BATCH_CHECKS)
 _WINDOW_CHECKS = (*sit.WINDOW_CHECKS, *summary.WINDOW_CHECKS, *device.WINDOW_CHECKS)
 _SCAN_CHECKS = (
@@ -46,6 +60,11 @@ _SCAN_CHECKS = (
     *checkpoint.SCAN_CHECKS,
     *device.SCAN_CHECKS,
 )
+_MARKS = (  # features, and by which bits of an inode they may be in use; of 0 by any
+    (F2FS_FEATURE_COMPRESSION, "flags", F2FS_COMPR_FL), (F2FS_FEATURE_CASEFOLD, "flags", F2FS_CASEFOLD_FL),
+    (F2FS_FEATURE_DEVICE_ALIAS, "flags", F2FS_DEVICE_ALIAS_FL), (F2FS_FEATURE_ENCRYPT, "advise", FADVISE_ENCRYPT_BIT),
+    (F2FS_FEATURE_VERITY, "advise", FADVISE_VERITY_BIT), (F2FS_FEATURE_PRJQUOTA, "projid", 0),
+)  # fmt: skip
 _READS_ITSELF = F2FS_FEATURE_QUOTA_INO | F2FS_FEATURE_ENCRYPT | F2FS_FEATURE_VERITY
 
 
@@ -125,7 +144,7 @@ def _run(
         for each in _SCAN_CHECKS:
             yield from each(scan)
         report.tree = Tree(scan)
-        for each in (*features.CHECKS, *dir.CHECKS, *folding.CHECKS, *_content_checks(image, content)):
+        for each in (*_feature_checks(scan), *dir.CHECKS, *folding.CHECKS, *_content_checks(image, content)):
             yield from each(report.tree)
     for each in device.CHECKS:
         yield from each(image)
@@ -133,6 +152,21 @@ def _run(
         from f2tools.fsck.refused import check_refused
 
         yield from check_refused(image)
+
+
+def _feature_checks(scan: Scan) -> tuple[Callable[[Tree], Iterator[Finding]], ...]:
+    """Those of features that are used and not set, which come with the readers of the engine, too."""
+    table, feature = scan.inodes, scan.geo.feature
+    marked = any(
+        bool((table[column] & np.uint32(mark) if mark else table[column]).any())
+        for bit, column, mark in _MARKS
+        if not feature & bit
+    )
+    if not marked:
+        return ()
+    from f2tools.fsck.checks import features
+
+    return features.CHECKS
 
 
 def _content_checks(image: Image, content: bool) -> tuple[Callable[[Tree], Iterator[Finding]], ...]:

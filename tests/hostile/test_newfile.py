@@ -15,7 +15,7 @@ from f2tools import newfile
 from f2tools.device import open_device
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.changes.undo import UndoLog
-from f2tools.errors import DeviceError
+from f2tools.errors import DeviceError, Taken
 from f2tools.trace.record.capture import Recording, record
 from tests import images
 from tests.dump.craft import Result, f2
@@ -80,7 +80,7 @@ def attempt(writer: str, image: Path, directory: Path) -> tuple[int, str]:
     """(exit code, what was said) of a writer that may be refused."""
     try:
         done = WRITERS[writer](image, directory)
-    except DeviceError as error:
+    except (DeviceError, Taken) as error:
         return error.exit_code, str(error)
     return (done.code, done.err) if done is not None else (0, "")
 

@@ -88,8 +88,11 @@ def test_an_existing_file_system_of_any_kind_needs_force(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("offset", [0, 20 * MIB, 64 * MIB - 1])
-def test_a_file_with_anything_in_it_needs_force(offset: int, tmp_path: Path) -> None:
-    image = blank(tmp_path / "image", 64 * MIB)
+def test_a_file_with_anything_in_it_needs_force(
+    offset: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the superblock has 64 bytes for a device's path
+    image = blank(Path("image"), 64 * MIB)
     with image.open("r+b") as f:
         f.seek(offset)
         f.write(b"x")
@@ -98,10 +101,10 @@ def test_a_file_with_anything_in_it_needs_force(offset: int, tmp_path: Path) -> 
         with pytest.raises(Taken, match=r"image holds data, though no file system that is known; -f overwrites it"):
             f2mkfs(image, *more)
     with pytest.raises(Taken, match="holds data"):
-        f2mkfs(tmp_path / "new", "--size", "64M", "-c", image)
+        f2mkfs(Path("new"), "--size", "64M", "-c", image)
     assert image.read_bytes() == before
-    assert not (tmp_path / "new").exists()
-    f2mkfs(tmp_path / "new", "--size", "64M", "-c", f"{image}@kept")  # which is a file of the volume then
+    assert not (Path("new")).exists()
+    f2mkfs(Path("new"), "--size", "64M", "-c", f"{image}@kept")  # which is a file of the volume then
     f2mkfs("-q", image, "-f")
     assert Taken.exit_code == 1
 

@@ -16,70 +16,31 @@ from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     COMPRESS_ALGORITHMS,
-    DEFAULT_INLINE_XATTR_ADDRS,
     ENCODINGS,
     F2FS_CASEFOLD_FL,
     F2FS_COMPR_FL,
     F2FS_DEVICE_ALIAS_FL,
-    F2FS_EXTRA_ATTR,
     F2FS_FEATURE_EXTRA_ATTR,
-    F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
-    F2FS_INLINE_DENTRY,
-    F2FS_INLINE_XATTR,
     FADVISE_ENCRYPT_BIT,
     FADVISE_VERITY_BIT,
     FEATURES,
     MAX_COMPRESS_LOG_SIZE,
     MIN_COMPRESS_LOG_SIZE,
 )
-from f2tools.f2fs.layout.footers import inodes_in
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
-from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC, FscryptContextV1, FscryptContextV2
-from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.layout.xattr import FscryptContextV1, FscryptContextV2
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.quota import quota_inos
-from f2tools.fsck import problems
-from f2tools.fsck.checks.super import NEED_EXTRA
-from f2tools.fsck.derive.derive import sample_of_inodes
+from f2tools.f2fs.volume.verity import read_verity
+from f2tools.f2fs.volume.xattr import encryption_context
+from f2tools.fsck.checks.contents import Readers
+from f2tools.fsck.checks.super import NEED_EXTRA, feature_lost
 from f2tools.fsck.facts.aliases import device_parts, whole_devices
-from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding
-from f2tools.fsck.plans import SetFeature
 
 MOST_ASKED = 64  # inodes with a flag that are looked at for what goes with it
 
 Judge = Callable[[Tree, int], str]  # what an inode (row of the table) has beside its flag; "" where it has nothing
-
-
-def check_room(image: Image) -> Iterator[Finding]:
-    """Without flexible_inline_xattr every inode keeps the usual room for attributes."""
-    feature = image.geo.feature
-    if image.pack is None or feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR or not feature & F2FS_FEATURE_EXTRA_ATTR:
-        return
-    odd, inodes = _other_room(sample_of_inodes(image.device, image.geo, image.nat), image.geo)
-    if odd:
-        yield _lost(
-            image, "flexible_inline_xattr", f"{odd} of {inodes} inodes looked at keep another room for attributes"
-        )
-
-
-def _other_room(blocks: NDArray[np.uint8], geo: Geometry) -> tuple[int, int]:
-    """(inodes with another room than the usual one, inodes) among these blocks.
-
-    Most must say so, or attributes must begin there.  `tune` leaves the words where all have the usual room.
-    """
-    rows = inodes_in(blocks)
-    at = INODE_ADDR_OFFSET
-    extra = InodeExtra.table(np.ascontiguousarray(blocks[:, at : at + InodeExtra.size]))
-    said, size = extra["i_inline_xattr_size"].astype(np.int64), extra["i_extra_isize"].astype(np.int64)
-    has = rows["i_inline"] & F2FS_EXTRA_ATTR != 0
-    usual = np.where(rows["i_inline"] & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY) != 0, DEFAULT_INLINE_XATTR_ADDRS, 0)
-    odd = has & (said > 0) & (said != usual) & (said < geo.addrs_per_inode - size // 4)
-    words, some = np.ascontiguousarray(blocks).view("<u4"), np.flatnonzero(odd)
-    begins = words[some, at // 4 + geo.addrs_per_inode - said[some]] == F2FS_XATTR_MAGIC
-    count = int(np.count_nonzero(odd))
-    return (count if begins.any() or 2 * count > np.count_nonzero(has) else 0), len(blocks)
 
 
 def check_unset(tree: Tree) -> Iterator[Finding]:
@@ -103,15 +64,8 @@ def check_unset(tree: Tree) -> Iterator[Finding]:
                 has = judge(tree, row)
             if has:
                 count = np.count_nonzero(marked)
-                yield _lost(scan.image, name, f"{count} inodes use it; inode {tree.ino(row)} has {has}")
+                yield feature_lost(scan.image, name, f"{count} inodes use it; inode {tree.ino(row)} has {has}")
                 break
-
-
-def _lost(image: Image, name: str, why: str) -> Finding:
-    return Finding(
-        problems.SB_FEATURE_LOST, area="sb", blkaddr=image.super_index, note=f"{name}: {why}",
-        repair=SetFeature(FEATURES[name], True),
-    )  # fmt: skip
 
 
 def _inode(tree: Tree, row: int) -> Inode:
@@ -134,18 +88,12 @@ def _folded(tree: Tree, _row: int) -> str:
 
 
 def _encrypted(tree: Tree, row: int) -> str:
-    from f2tools.f2fs.volume.xattr import encryption_context
-    from f2tools.fsck.checks.contents import Readers
-
     context = encryption_context(Readers(tree.scan).nodes, _inode(tree, row))
     known = context is not None and len(context) in (FscryptContextV1.size, FscryptContextV2.size)
     return "an encryption context" if known else ""
 
 
 def _sealed(tree: Tree, row: int) -> str:
-    from f2tools.f2fs.volume.verity import read_verity
-    from f2tools.fsck.checks.contents import Readers
-
     readers = Readers(tree.scan)
     read_verity(readers.nodes, readers.data, _inode(tree, row))
     return "a verity descriptor"
@@ -165,5 +113,4 @@ def _alias(tree: Tree, row: int) -> str:
     return "a whole device for its extent" if whole[row] else ""
 
 
-IMAGE_CHECKS = (check_room,)
 CHECKS = (check_unset,)

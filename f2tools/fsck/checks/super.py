@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
 from f2tools.f2fs.layout.constants import (
+    DEFAULT_INLINE_XATTR_ADDRS,
     ENCODINGS,
     F2FS_ERRORS,
+    F2FS_EXTRA_ATTR,
     F2FS_FEATURE_CASEFOLD,
     F2FS_FEATURE_EXTRA_ATTR,
     F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
     F2FS_FEATURE_QUOTA_INO,
     F2FS_FEATURE_RO,
+    F2FS_INLINE_DENTRY,
+    F2FS_INLINE_XATTR,
     FEATURES,
     QUOTA_NAMES,
     STOP_REASONS,
 )
-from f2tools.f2fs.layout.footers import footer_in
+from f2tools.f2fs.layout.footers import footer_in, inodes_in
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.quota import QUOTA_MAGICS, QuotaHeader
 from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
+from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.super import SuperCopy, unknown_features
 from f2tools.fsck import problems
@@ -128,6 +138,44 @@ def _extra_attr_use(image: Image) -> tuple[int, int]:
     return with_extra_attr(sample_of_inodes(image.device, image.geo, image.nat))
 
 
+def check_room(image: Image) -> Iterator[Finding]:
+    """Without flexible_inline_xattr every inode keeps the usual room for attributes."""
+    feature = image.geo.feature
+    if image.pack is None or feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR or not feature & F2FS_FEATURE_EXTRA_ATTR:
+        return
+    odd, inodes = _other_room(sample_of_inodes(image.device, image.geo, image.nat), image.geo)
+    if odd:
+        yield feature_lost(
+            image, "flexible_inline_xattr", f"{odd} of {inodes} inodes looked at keep another room for attributes"
+        )
+
+
+def _other_room(blocks: NDArray[np.uint8], geo: Geometry) -> tuple[int, int]:
+    """(inodes with another room than the usual one, inodes) among these blocks.
+
+    Most must say so, or attributes must begin there.  `tune` leaves the words where all have the usual room.
+    """
+    rows = inodes_in(blocks)
+    at = INODE_ADDR_OFFSET
+    extra = InodeExtra.table(np.ascontiguousarray(blocks[:, at : at + InodeExtra.size]))
+    said, size = extra["i_inline_xattr_size"].astype(np.int64), extra["i_extra_isize"].astype(np.int64)
+    has = rows["i_inline"] & F2FS_EXTRA_ATTR != 0
+    usual = np.where(rows["i_inline"] & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY) != 0, DEFAULT_INLINE_XATTR_ADDRS, 0)
+    odd = has & (said > 0) & (said != usual) & (said < geo.addrs_per_inode - size // 4)
+    words, some = np.ascontiguousarray(blocks).view("<u4"), np.flatnonzero(odd)
+    begins = words[some, at // 4 + geo.addrs_per_inode - said[some]] == F2FS_XATTR_MAGIC
+    count = int(np.count_nonzero(odd))
+    return (count if begins.any() or 2 * count > np.count_nonzero(has) else 0), len(blocks)
+
+
+def feature_lost(image: Image, name: str, why: str) -> Finding:
+    """A feature that is used and not set is set again."""
+    return Finding(
+        problems.SB_FEATURE_LOST, area="sb", blkaddr=image.super_index, note=f"{name}: {why}",
+        repair=SetFeature(FEATURES[name], True),
+    )  # fmt: skip
+
+
 def check_records(image: Image) -> Iterator[Finding]:
     """No kernel has recorded an error."""
     reasons = [name for name, count in zip(STOP_REASONS, image.sb.s_stop_reason, strict=False) if count]
@@ -189,4 +237,6 @@ def _is_quota_file(image: Image, ino: int, magic: int) -> bool | None:
     return True if QuotaHeader.parse(image.block(first).tobytes()).dqh_magic == magic else None
 
 
-CHECKS = (check_copies, check_lost, check_agreement, check_features, check_records, check_size, check_quota_inos)
+CHECKS = (
+    check_copies, check_lost, check_agreement, check_features, check_room, check_records, check_size, check_quota_inos,
+)  # fmt: skip

@@ -36,7 +36,16 @@ from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.leaks import OldName, filled_places, old_names
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding, Severity
-from f2tools.fsck.plans import DropOrphan, MoveEntry, Reconnect, RenameTwin, SetField, SetLinks
+from f2tools.fsck.plans import (
+    DropOrphan,
+    MoveEntry,
+    Reconnect,
+    RenameTwin,
+    RewriteBlock,
+    SetField,
+    SetLinks,
+    SetMarks,
+)
 from f2tools.fsck.problems import CP_LAYOUT, FSYNC_REFUSED, SB_CUT_OFF, SB_DIFFERS, SIT_MISSING
 from f2tools.fsck.repair.names import NameRepairs
 from f2tools.fsck.repair.phases import Phase, repair, serves
@@ -88,6 +97,12 @@ class Outcome:
 def _in_danger(report: CheckReport) -> int:
     """Blocks in use that the next writer would take, as they are marked free."""
     return sum(finding.count for finding in report.findings if finding.code == SIT_MISSING.code)
+
+
+def _takes_nothing(finding: Finding) -> bool:
+    """Whether a repair that may not be done would free nothing: marks of clusters, an unreadable block of a table."""
+    plan = finding.repair
+    return isinstance(plan, SetMarks) or (isinstance(plan, RewriteBlock) and finding.area != "main")
 
 
 def resizable(device: Device) -> bool:
@@ -338,7 +353,7 @@ class Repairer:
         tried, to see whether it would change anything.
         """
         for phase in (Phase.EARLY, Phase.FIND, Phase.PART, Phase.CORRECT, Phase.GIVE_UP):
-            some = [finding for finding in todo if serves(phase, finding)]
+            some = [finding for finding in todo if serves(phase, finding) and not _takes_nothing(finding)]
             if some and (self._careful or not self._wanted(phase, some)) and self._would_change(tree, phase, some):
                 return True
         return False
