@@ -237,7 +237,8 @@ class _Repairer:
             self.said.done.append(f"inode {file.ino} written anew: its page can't be read by others as it is")
 
     def put_content(self, file: File, content: dict[int, int]) -> None:
-        """Let the pages of a file be these, by new index pages."""
+        """Let the pages of a file be these, by new index pages; what no file can have is none of its pages."""
+        content = {number: page for number, page in content.items() if number < self.volume.shape.most_pages}
         file.inline, file.slots, file.pages = None, new_slots(self.volume.shape), len(content)
         file.index.clear()
         for number, page in content.items():
