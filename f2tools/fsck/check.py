@@ -6,21 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 
-import numpy as np
-
 from f2tools.f2fs.layout.constants import (
-    F2FS_CASEFOLD_FL,
-    F2FS_COMPR_FL,
-    F2FS_DEVICE_ALIAS_FL,
-    F2FS_FEATURE_CASEFOLD,
-    F2FS_FEATURE_COMPRESSION,
-    F2FS_FEATURE_DEVICE_ALIAS,
     F2FS_FEATURE_ENCRYPT,
-    F2FS_FEATURE_PRJQUOTA,
     F2FS_FEATURE_QUOTA_INO,
     F2FS_FEATURE_VERITY,
-    FADVISE_ENCRYPT_BIT,
-    FADVISE_VERITY_BIT,
+    FEATURES,
 )
 from f2tools.fsck.checks import (
     checkpoint,
@@ -60,11 +50,6 @@ _SCAN_CHECKS = (
     *checkpoint.SCAN_CHECKS,
     *device.SCAN_CHECKS,
 )
-_MARKS = (  # features, and by which bits of an inode they may be in use; of 0 by any
-    (F2FS_FEATURE_COMPRESSION, "flags", F2FS_COMPR_FL), (F2FS_FEATURE_CASEFOLD, "flags", F2FS_CASEFOLD_FL),
-    (F2FS_FEATURE_DEVICE_ALIAS, "flags", F2FS_DEVICE_ALIAS_FL), (F2FS_FEATURE_ENCRYPT, "advise", FADVISE_ENCRYPT_BIT),
-    (F2FS_FEATURE_VERITY, "advise", FADVISE_VERITY_BIT), (F2FS_FEATURE_PRJQUOTA, "projid", 0),
-)  # fmt: skip
 _READS_ITSELF = F2FS_FEATURE_QUOTA_INO | F2FS_FEATURE_ENCRYPT | F2FS_FEATURE_VERITY
 
 
@@ -156,13 +141,9 @@ def _run(
 
 def _feature_checks(scan: Scan) -> tuple[Callable[[Tree], Iterator[Finding]], ...]:
     """Those of features that are used and not set, which come with the readers of the engine, too."""
-    table, feature = scan.inodes, scan.geo.feature
-    marked = any(
-        bool((table[column] & np.uint32(mark) if mark else table[column]).any())
-        for bit, column, mark in _MARKS
-        if not feature & bit
-    )
-    if not marked:
+    feature = scan.geo.feature
+    unset = (mark for mark in superblock.MARKS if not feature & FEATURES[mark.feature])
+    if not any(mark.of(scan.inodes).any() for mark in unset):
         return ()
     from f2tools.fsck.checks import features
 

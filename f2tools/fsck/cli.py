@@ -103,7 +103,7 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 @device_option
 @click.option("-n", "dry", is_flag=True, help="Check only, change nothing: what happens without any option too.")
 @click.option("-y", "yes", is_flag=True, help="Repair everything that can be, without asking.")
-@click.option("-p", "preen", is_flag=True, help="Repair, but give nothing up: no entry and no pointer is removed.")
+@click.option("-p", "preen", is_flag=True, help="Repair, but give nothing up: no name, no content and no attribute.")
 @click.option("-a", "auto", is_flag=True, help="The same as -p.")
 @click.option("-i", "interactive", is_flag=True, help="Ask before each group of repairs; no, where nobody can answer.")
 @click.option("-f", "always", is_flag=True, help="Check even if the volume looks clean; always done, known to scripts.")

@@ -66,6 +66,8 @@ def test_a_lost_feature_is_set_again_and_no_file_is_changed(name: str, lost: str
     assert fsck(patient, "-p").code == 1
     assert fsck(patient).code == 0
     assert seen(patient) == sound
+    if patient.size == 4096 and not patient.image.extra:  # fsck.f2fs knows no other blocks here
+        judges.fsck_clean(patient.path)
 
 
 @pytest.mark.parametrize("size", [0xFFFF, 3, 4000])

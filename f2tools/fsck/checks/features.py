@@ -10,19 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import numpy as np
-from numpy.typing import NDArray
 
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     COMPRESS_ALGORITHMS,
     ENCODINGS,
-    F2FS_CASEFOLD_FL,
-    F2FS_COMPR_FL,
-    F2FS_DEVICE_ALIAS_FL,
     F2FS_FEATURE_EXTRA_ATTR,
-    FADVISE_ENCRYPT_BIT,
-    FADVISE_VERITY_BIT,
     FEATURES,
     MAX_COMPRESS_LOG_SIZE,
     MIN_COMPRESS_LOG_SIZE,
@@ -33,7 +27,7 @@ from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.f2fs.volume.verity import read_verity
 from f2tools.f2fs.volume.xattr import encryption_context
 from f2tools.fsck.checks.contents import Readers
-from f2tools.fsck.checks.super import NEED_EXTRA, feature_lost
+from f2tools.fsck.checks.super import MARKS, NEED_EXTRA, feature_lost
 from f2tools.fsck.facts.aliases import device_parts, whole_devices
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding
@@ -45,23 +39,16 @@ Judge = Callable[[Tree, int], str]  # what an inode (row of the table) has besid
 
 def check_unset(tree: Tree) -> Iterator[Finding]:
     """Compression, casefolding, encryption, seals, projects and aliases come with their feature."""
-    scan, table = tree.scan, tree.scan.inodes
-    flags, advise = table["flags"], table["advise"]
-    rules: tuple[tuple[str, NDArray[np.bool_], Judge], ...] = (
-        ("compression", flags & F2FS_COMPR_FL != 0, _compressed),
-        ("casefold", tree.is_dir & (flags & F2FS_CASEFOLD_FL != 0), _folded),
-        ("encrypt", advise & FADVISE_ENCRYPT_BIT != 0, _encrypted),
-        ("verity", advise & FADVISE_VERITY_BIT != 0, _sealed),
-        ("project_quota", table["projid"] != 0, _of_project),
-        ("device_alias", flags & F2FS_DEVICE_ALIAS_FL != 0, _alias),
-    )
-    for name, marked, judge in rules:
-        if scan.geo.feature & FEATURES[name] or (name in NEED_EXTRA and not scan.geo.feature & F2FS_FEATURE_EXTRA_ATTR):
+    scan = tree.scan
+    for mark in MARKS:
+        name, unset = mark.feature, not scan.geo.feature & FEATURES[mark.feature]
+        if not unset or (name in NEED_EXTRA and not scan.geo.feature & F2FS_FEATURE_EXTRA_ATTR):
             continue
+        marked = mark.of(scan.inodes)
         for row in np.flatnonzero(marked)[:MOST_ASKED].tolist():
             has = ""
             with suppress(F2fsError, ValueError):  # an inode that can't be read speaks for nothing
-                has = judge(tree, row)
+                has = _JUDGES[name](tree, row)
             if has:
                 count = np.count_nonzero(marked)
                 yield feature_lost(scan.image, name, f"{count} inodes use it; inode {tree.ino(row)} has {has}")
@@ -83,8 +70,9 @@ def _compressed(tree: Tree, row: int) -> str:
     return ""
 
 
-def _folded(tree: Tree, _row: int) -> str:
-    return "the flag, and the superblock an encoding" if tree.scan.image.sb.s_encoding in ENCODINGS.values() else ""
+def _folded(tree: Tree, row: int) -> str:
+    encoded = tree.scan.image.sb.s_encoding in ENCODINGS.values()
+    return "the flag, and the superblock an encoding" if encoded and tree.is_dir[row] else ""
 
 
 def _encrypted(tree: Tree, row: int) -> str:
@@ -113,4 +101,8 @@ def _alias(tree: Tree, row: int) -> str:
     return "a whole device for its extent" if whole[row] else ""
 
 
+_JUDGES: dict[str, Judge] = {
+    "compression": _compressed, "casefold": _folded, "encrypt": _encrypted, "verity": _sealed,
+    "project_quota": _of_project, "device_alias": _alias,
+}  # fmt: skip
 CHECKS = (check_unset,)

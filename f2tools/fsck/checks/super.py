@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,9 @@ from numpy.typing import NDArray
 from f2tools.f2fs.layout.constants import (
     DEFAULT_INLINE_XATTR_ADDRS,
     ENCODINGS,
+    F2FS_CASEFOLD_FL,
+    F2FS_COMPR_FL,
+    F2FS_DEVICE_ALIAS_FL,
     F2FS_ERRORS,
     F2FS_EXTRA_ATTR,
     F2FS_FEATURE_CASEFOLD,
@@ -19,6 +23,8 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_RO,
     F2FS_INLINE_DENTRY,
     F2FS_INLINE_XATTR,
+    FADVISE_ENCRYPT_BIT,
+    FADVISE_VERITY_BIT,
     FEATURES,
     QUOTA_NAMES,
     STOP_REASONS,
@@ -33,11 +39,32 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.super import SuperCopy, unknown_features
 from f2tools.fsck import problems
 from f2tools.fsck.derive.derive import sample_of_inodes, with_extra_attr
+from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import ClearQuotaIno, ClearRecords, CopySuperblock, Lengthen, SetEncoding, SetFeature
 
 NEED_EXTRA = ("project_quota", "inode_checksum", "flexible_inline_xattr", "inode_crtime", "compression")
+
+
+class Mark(NamedTuple):
+    """By which bits of a column of the table of inodes a feature may be in use; by any with 0."""
+
+    feature: str
+    column: str
+    bits: int
+
+    def of(self, table: Columns) -> NDArray[np.bool_]:
+        """Which inodes have the mark."""
+        values = table[self.column]
+        return (values & np.uint32(self.bits) if self.bits else values) != 0
+
+
+MARKS = (
+    Mark("compression", "flags", F2FS_COMPR_FL), Mark("casefold", "flags", F2FS_CASEFOLD_FL),
+    Mark("encrypt", "advise", FADVISE_ENCRYPT_BIT), Mark("verity", "advise", FADVISE_VERITY_BIT),
+    Mark("project_quota", "projid", 0), Mark("device_alias", "flags", F2FS_DEVICE_ALIAS_FL),
+)  # fmt: skip
 _RECORDS = ("s_stop_reason", "s_errors")  # written by a kernel in trouble, one copy at a time
 
 
