@@ -66,6 +66,11 @@ class Device(ABC):
         """How many bytes at its end can't be read, as the file below is cut off."""
         return 0
 
+    @property
+    def loss(self) -> str:
+        """What is known to be lost below, so that older content or zeros may show, as a sentence; empty for nothing."""
+        return ""
+
     def write_zeroes(self, offset: int, length: int) -> None:
         """Make a range read as zeros, as cheaply as this device can."""
         self.check_writable()
@@ -204,6 +209,10 @@ class Wrapper(Device):
 
     def write_zeroes(self, offset: int, length: int) -> None:
         self.base.write_zeroes(offset, length)
+
+    @property
+    def loss(self) -> str:
+        return self.base.loss
 
     @property
     def resizable(self) -> bool:

@@ -124,7 +124,7 @@ class _Repairer:
             for ino in sorted(self.modes):
                 if empty := self.volume.empty_blocks(self.volume.inode(ino)):
                     self.said.lost.append(f"content of inode {ino}, if {empty} blocks that are empty had some")
-        if layer.opened.damaged:
+        if layer.opened.damaged or layer.opened.lost:
             layer.give_up_lost()
             self.said.done.append("the erase blocks with damaged pages emptied")
 

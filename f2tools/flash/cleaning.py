@@ -70,14 +70,14 @@ class Cleaner:
         barren = 0
         while self.log.pages_left() < wanted:
             before = self.log.pages_left()
-            victims = self._victims(wanted - before)
+            victims = self._victims(wanted - before) or self._victims(wanted - before, hide=True)
             if not victims:
                 raise Full(f"{self.log.medium.name}: nothing is left that cleaning could win")
             self._clean(victims)
             barren = barren + 1 if self.log.pages_left() <= before else 0
             if barren > 2 * self.log.medium.blocks:
                 raise Full(f"{self.log.medium.name}: cleaning wins nothing any more")
-        for block in sorted((self.log.failing() | self._suspects) - {self.log.block}):
+        for block in sorted((self.log.failing() | self._suspects) - {self.log.block} - self.table.untold):
             self._suspects.discard(block)
             if self.table.state[block] == USED and self.log.pages_left() > wanted - self._pages:
                 self._clean([block])
@@ -122,17 +122,21 @@ class Cleaner:
 
     # -- which blocks
 
-    def _cost(self) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-        """The blocks that could be cleaned, and how many pages emptying each of them takes."""
+    def _cleanable(self, hide: bool) -> NDArray[np.intp]:
+        """The blocks that could be cleaned; with `hide` also those that would take with them what is known of a loss."""
         used = self.table.used()
-        used = used[used != self.log.block]
+        return used[~np.isin(used, [self.log.block, *(() if hide else self.table.untold)])]
+
+    def _cost(self, hide: bool) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+        """The blocks that could be cleaned, and how many pages emptying each of them takes."""
+        used = self._cleanable(hide)
         records = self.table.records[used].astype(np.int64)
         cost = -(-self.table.live[used] // self.log.slots_per_page) + -(-records // self._records_per_page)
         return used, cost
 
-    def _victims(self, missing: int) -> list[int]:
+    def _victims(self, missing: int, hide: bool = False) -> list[int]:
         """The blocks to clean next, together, so that pages stay full; none where none is worth it."""
-        used, cost = self._cost()
+        used, cost = self._cost(hide)
         if not used.size:
             return []
         order = np.lexsort((self.table.seq[used], cost))
@@ -155,8 +159,7 @@ class Cleaner:
         if self.log.blocks_erased == self._levelled_at:
             return
         self._levelled_at = self.log.blocks_erased
-        used = self.table.used()
-        used = used[used != self.log.block]
+        used = self._cleanable(False)
         if not used.size:
             return
         erases = self.table.erases
@@ -204,6 +207,7 @@ class Cleaner:
         self._release(victims)
 
     def _dead(self, block: int) -> Record:
+        self.table.dead[block] = int(self.table.seq[block])
         return Record(kind=DEAD, block=block, count=int(self.table.erases[block]), version=int(self.table.seq[block]))
 
     def _release(self, victims: list[int]) -> None:
@@ -229,7 +233,7 @@ class Cleaner:
         stride = medium.page_size + medium.spare_size
         view = memoryview(raw)
         prev_block, prev_seq, prev_end = self.table.prev.get(block, (0, 0, 0))
-        if prev_end < medium.pages_per_block:
+        if prev_end < medium.pages_per_block or prev_block in self.table.lost:
             record = Record(kind=END, block=prev_block, count=prev_end, version=prev_seq)
             if self._counts(record, victims):
                 yield record
@@ -321,7 +325,7 @@ class Cleaner:
         if record.kind == END:
             return record.block not in victims and 0 < record.version == int(table.seq[record.block])
         if record.kind == DEAD:
-            return table.state[record.block] < USED and int(table.erases[record.block]) == record.count + 1
+            return table.state[record.block] != USED and record.version >= table.dead.get(record.block, 0)
         return True
 
     def _is_mapped(self, trim: Record) -> bool:

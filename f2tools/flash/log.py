@@ -79,6 +79,12 @@ class BlockTable:
         """Pages that count."""
         self.prev: dict[int, tuple[int, int, int]] = {}
         """By erase block: (erase block, seq, pages that count) of the log block before the one in it."""
+        self.dead: dict[int, int] = {}
+        """By erase block: the seq of the last log block in it that a record calls dead."""
+        self.lost: set[int] = set()
+        """Erase blocks of the log in which nothing can be read; others tell that they are there."""
+        self.untold: set[int] = set()
+        """Erase blocks with pages of which nothing tells what they held: emptying one would hide that."""
 
     def free(self) -> int:
         """How many blocks can be begun."""
@@ -102,6 +108,8 @@ class BlockTable:
         self.state[block] = state
         self.seq[block] = self.live[block] = self.records[block] = self.end[block] = 0
         self.prev.pop(block, None)
+        self.lost.discard(block)
+        self.untold.discard(block)
 
 
 class Log:

@@ -81,6 +81,10 @@ class Opened:
     """Erase blocks of the log whose head can't be read."""
     empty: dict[int, int] = field(default_factory=dict)
     """Erase blocks, and their seq, that were begun behind the newest one and hold nothing that counts."""
+    lost: list[int] = field(default_factory=list)
+    """Erase blocks of the log in which nothing can be read; `damaged` and `untold` don't list their pages."""
+    lost_pages: int = 0
+    """How many pages those had that no checkpoint knows: of these nothing tells what they held."""
 
 
 class _Replay:
@@ -100,6 +104,8 @@ class _Replay:
         self.headless: dict[int, int] = {}  # by erase block: so many pages were durable when its last was written
         self.kept: dict[int, _Kept] = {}
         self.empty: dict[int, int] = {}
+        self.named: dict[int, tuple[int, int]] = {}  # by erase block: the last log block there that is told of, its end
+        self.lost_pages = 0
         self.entries: Any = None
         self.entries_seq: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self.blocks_read = 0
@@ -133,6 +139,7 @@ class _Replay:
                 table.release(block, STALE)
         for prev_block, prev_seq, prev_end in list(table.prev.values()):
             self.ends_at(prev_block, prev_seq, prev_end)
+            self.name(prev_block, prev_seq, prev_end)
         space = newest.space_blocks or 1 << 64
         return Identity(newest.uuid, space, newest.capacity_blocks)
 
@@ -164,6 +171,35 @@ class _Replay:
         if block < self.medium.blocks and seq and int(self.table.seq[block]) == seq:
             self.table.end[block] = min(int(self.table.end[block]), end)
 
+    def name(self, block: int, seq: int, end: int) -> None:
+        """Note that a log block was there, with so many pages."""
+        if block < self.medium.blocks and seq > self.named.get(block, (0, 0))[0]:
+            self.named[block] = seq, min(end, self.medium.pages_per_block)
+
+    def _is_missing(self, block: int, seq: int) -> bool:
+        """Whether neither that log block is there nor one that came after it in its erase block, nor is it dead."""
+        table = self.table
+        return max(int(table.seq[block]), table.dead.get(block, 0), self.empty.get(block, 0)) < seq
+
+    def find_lost(self, newest: int, since: int) -> None:
+        """Take blocks into the log of which nothing is left, but which others name and no record calls dead.
+
+        Records before log block `since` were not read: of what was there before, its checkpoint says which was in use.
+        """
+        table = self.table
+        table.untold = {block for block, _ in self.untold}
+        for block, (seq, end) in self.named.items():
+            if end < 2 or seq >= int(table.seq[newest]) or not self._is_missing(block, seq):
+                continue
+            if seq <= since and int(self.entries_seq[block]) != seq:
+                continue
+            table.release(block, USED)
+            table.seq[block], table.end[block] = seq, end
+            table.lost.add(block)
+            if seq > since:
+                table.untold.add(block)
+                self.lost_pages += end - 1
+
     def find_newest(self) -> tuple[int, Scan, bytes]:
         """The newest block of the log, and what it holds.
 
@@ -177,7 +213,9 @@ class _Replay:
             if told:
                 upto = int(self.table.end[newest])
             tail, raw = scan(medium, newest, seq, upto, not told)
-            if tail.valid[1:].any() or len(self.heads) == 1:
+            prev_block, prev_seq, _ = self.table.prev.get(newest, (0, 0, 0))
+            behind_lost = prev_block < medium.blocks and prev_seq < seq and self._is_missing(prev_block, prev_seq)
+            if tail.valid[1:].any() or len(self.heads) == 1 or behind_lost:
                 self.table.end[newest] = tail.end
                 return newest, tail, raw
             told = newest not in self.headless
@@ -278,12 +316,14 @@ class _Replay:
                 self.trims.append(record)
             elif kind == END:
                 self.ends_at(record.block, record.version, record.count)
+                self.name(record.block, record.version, record.count)
             elif kind == DEAD and record.block < self.medium.blocks:
                 self._bury(record.block, record.version, record.count)
 
     def _bury(self, block: int, seq: int, erases: int) -> None:
         """Drop what is left of a log block that was emptied, and perhaps erased."""
         table = self.table
+        table.dead[block] = max(table.dead.get(block, 0), seq)
         if int(table.seq[block]) == seq:
             table.release(block, STALE)
             self.heads.pop(block, None)
@@ -338,6 +378,9 @@ class _Replay:
         unused = table.state != USED
         table.erases[unused] = np.maximum(table.erases[unused], states["erases"][unused])
         self.entries, self.entries_seq = entries, states["seq"].copy()
+        for one in np.flatnonzero(states["seq"] > 0).tolist():
+            known = int(states["seq"][one]) < commit.first_seq
+            self.name(one, int(states["seq"][one]), int(states["end"][one]) if known else self.medium.pages_per_block)
         return True
 
     def _is_map(self, entries: Any) -> bool:
@@ -417,6 +460,7 @@ def open_log(medium: Medium, *, use_checkpoint: bool = True) -> Opened:
             found, raw = scan(medium, block, since, int(table.end[block]), False, start=start)
         replay.collect(block, found, raw, start)
     replay.settle()
+    replay.find_lost(newest, commit[0] if from_checkpoint else 0)
     if from_checkpoint:
         replay.take_entries()
     replay.fill_map()
@@ -425,7 +469,8 @@ def open_log(medium: Medium, *, use_checkpoint: bool = True) -> Opened:
     return Opened(
         identity, table, replay.map, newest, tail.end, is_commit(tail) and not replay.empty, commit, from_checkpoint,
         replay.blocks_read, replay.damaged, replay.untold,
-        [one for one in sorted(replay.headless) if table.state[one] == USED], replay.empty,
+        [one for one in sorted(replay.headless) if table.state[one] == USED], replay.empty, sorted(table.lost),
+        replay.lost_pages,
     )  # fmt: skip
 
 

@@ -96,16 +96,26 @@ class Vsl(Device):
     @property
     def lost_pages(self) -> int:
         """How many pages can't be read of which nothing tells what they held; older content or none shows there."""
-        return len(self.opened.untold)
+        return len(self.opened.untold) + self.opened.lost_pages
+
+    @property
+    def loss(self) -> str:
+        if not self.lost_pages:
+            return ""
+        return (
+            f"{self.lost_pages} pages of the storage layer below are lost, and nothing tells what they held: older "
+            "content, or zeros, may show; `f2tools vsl check` names them"
+        )
 
     def in_damaged_pages(self) -> list[tuple[int, int]]:
         """(first block, count) of what lies in pages that were damaged when it was opened; it may be lost."""
         starts, counts, addresses = self.map.arrays()
         places, ends = addresses.astype(np.int64), addresses.astype(np.int64) + counts
         found: list[tuple[int, int]] = []
-        for block, page in self.opened.damaged:
-            first = block * self._spb + page * self._spp
-            low, high = np.maximum(places, first), np.minimum(ends, first + self._spp)
+        runs = [(block * self._spb + page * self._spp, self._spp) for block, page in self.opened.damaged]
+        runs += [(block * self._spb, self._spb) for block in self.opened.lost]
+        for first, size in runs:
+            low, high = np.maximum(places, first), np.minimum(ends, first + size)
             hit = np.flatnonzero(low < high)
             firsts = starts[hit] + (low - places)[hit].astype(np.uint64)
             found += zip(firsts.tolist(), (high - low)[hit].tolist(), strict=True)
@@ -113,13 +123,16 @@ class Vsl(Device):
 
     def give_up_lost(self) -> None:
         """Empty and erase the blocks with damaged pages: what these held and nobody can tell is gone for good."""
-        damaged, self.opened.damaged, self.opened.untold = self.opened.damaged, [], []
-        if not damaged:
+        opened = self.opened
+        blocks = {block for block, _ in opened.damaged} | set(opened.lost)
+        opened.damaged, opened.untold, opened.lost, opened.lost_pages = [], [], [], 0
+        self.table.untold.clear()
+        if not blocks:
             return
         self._changed = True
-        for block in {block for block, _ in damaged}:
+        for block in blocks:
             self._cleaner.suspect(block)
-        if self.log.block in {block for block, _ in damaged}:
+        if self.log.block in blocks:
             self.log.close_page()
             self.log.begin_block()
         self._make_room(1)

@@ -259,6 +259,8 @@ def _checked(
         return CheckReport(), None, ""
     try:
         other = _say_what_is_above(image.raw, path)
+        if image.raw.loss:
+            click.echo(f"f2tools: note: {printable(path)}: {image.raw.loss}", err=True)
         _say_memory(image, memory)
         total = image.cp.valid_node_count if image.pack is not None else None
         with progress("checking", total) as bar:

@@ -94,14 +94,19 @@ class _Check:
         for block in whole.headless:
             self.found("head", f"the head of erase block {block} can't be read; its pages still tell where they belong",
                        self.at(medium, block, 0))  # fmt: skip
+        lost = whole.lost
         if whole.checkpoint[0]:
             quick = open_log(medium)
+            lost = sorted({*lost, *quick.lost})
             if quick.from_checkpoint and not _same(quick.map, whole.map):
                 self.found("checkpoint", "the map in the checkpoint is not the one that the log gives")
             elif whole.clean and not quick.from_checkpoint:
                 _, block, page = whole.checkpoint
                 self.found("checkpoint", "the checkpoint that ends the log is damaged; without it opening takes longer",
                            self.at(medium, block, page))  # fmt: skip
+        for block in lost:
+            self.found("block", f"erase block {block} of the log is lost: nothing in it can be read; what it held is "
+                       "gone, and an older version, or zeros, may show instead", self.at(medium, block, 0))  # fmt: skip
         if whole.map.blocks > whole.identity.capacity_blocks:
             self.found("capacity", f"{whole.map.blocks} blocks are mapped; {whole.identity.capacity_blocks} may be")
         starts, counts, _ = whole.map.arrays()

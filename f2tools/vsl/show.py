@@ -40,6 +40,7 @@ def facts(layer: Vsl) -> dict[str, Any]:
         "from_checkpoint": layer.opened.from_checkpoint,
         "blocks_read": layer.opened.blocks_read,
         "damaged_pages": len(layer.opened.damaged),
+        "lost_blocks": len(layer.opened.lost),
     }  # fmt: skip
 
 
@@ -68,6 +69,8 @@ def lines_of(found: dict[str, Any]) -> list[str]:
     ]
     if found["damaged_pages"]:
         lines.append(f"damaged pages: {found['damaged_pages']}; `f2tools vsl check` names them")
+    if found["lost_blocks"]:
+        lines.append(f"lost blocks:   {found['lost_blocks']} of the log; `f2tools vsl check` names them")
     return lines
 
 

@@ -256,3 +256,22 @@ def test_other_commands_see_the_space_and_not_the_log(tmp_path: Path) -> None:
         assert isinstance(device, Vsl)
         assert device.read_only
         assert device.pread(0, device.size_bytes) == content
+
+
+def test_whoever_opens_a_file_system_on_a_layer_that_lost_an_erase_block_hears_of_it(tmp_path: Path) -> None:
+    image = tmp_path / "v.vsl"
+    assert f2("vsl", "create", image, "--size", "48M").code == 0
+    assert f2("mkfs", image).code == 0
+    with open_image(image, True) as device:
+        layer = open_vsl(device)
+        for _ in range(3):  # to free blocks
+            layer.pwrite(layer.size_bytes - (4 << 20), bytes(range(256)) * (4 << 10))
+        layer.flush()
+        block = layer.table.by_seq()[-2]
+        size = layer.medium.pages_per_block * PAGE
+        device.pwrite(4096 + block * size, bytes(size))
+    assert "block" in [finding["name"] for finding in found(image)]
+    assert "lost blocks:   1 of the log; `f2tools vsl check` names them" in f2("vsl", "info", image).text
+    for command in (["fsck"], ["dump", "info"], ["doctor"]):
+        done = f2(*command, image)
+        assert "of the storage layer below are lost" in done.text + done.err

@@ -33,6 +33,10 @@ class MultiDevice(Device):
         return [name for member in self.members for name in member.files()]
 
     @property
+    def loss(self) -> str:
+        return "; ".join(member.loss for member in self.members if member.loss)
+
+    @property
     def has_write_pointers(self) -> bool:
         return any(member.has_write_pointers for member in self.members)
 

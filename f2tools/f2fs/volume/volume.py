@@ -89,6 +89,8 @@ class Volume:
         other = overwritten_by(self.device, self.super_copies)
         if other:
             self.warnings.append(f"{other} was made over this volume; what is shown is what is left of it")
+        if self.device.loss:
+            self.warnings.append(self.device.loss)
         for copy in self.super_copies:
             if not copy.valid:
                 self.warnings.append(f"superblock copy {copy.index} is not usable: {', '.join(copy.problems)}")
