@@ -179,8 +179,8 @@ SB_FEATURE_LOST = _problem(
 
 CP_PACK = _problem(
     "C001", "checkpoint-pack", WARNING, "a checkpoint pack is not valid",
-    "Head and tail of a pack must agree in version and pass their checksums. The kernel falls back to the other pack; "
-    "after a power cut an unfinished pack is normal. One that had been written to its end, and was hit later, counts.",
+    "Head and tail of a pack must agree in version and pass their checksums. The kernel falls back to the other pack. "
+    "One that a power cut left unfinished is C017 where it can be told from one that was hit later.",
     "put right where it was complete and newer; else written anew from the valid pack",
     plans=(RewritePack,),
 )  # fmt: skip
@@ -265,6 +265,11 @@ CP_GONE = _problem(
     "and the list of orphans, is lost.",
     "written anew from tables and nodes",
     plans=(PutTogetherPack,),
+)  # fmt: skip
+CP_UNFINISHED = _problem(
+    "C017", "checkpoint-unfinished", INFO, "the power was cut while a checkpoint was written",
+    "Of a newer pack the head is there, and in the place of its tail, which is written last, what the pack before left "
+    "there. That is no damage: the other pack counts, and the next checkpoint is written over this one.",
 )  # fmt: skip
 CP_LAYOUT = _problem(
     "C015", "pack-layout", ERROR, "the parts of the checkpoint pack don't fit",

@@ -17,6 +17,7 @@ import pytest
 
 from f2tools.f2fs.layout.constants import F2FS_CASEFOLD_FL, OFFSET_BIT_SHIFT
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
+from f2tools.f2fs.volume.checkpoint import seal_head
 from f2tools.fsck.findings import Severity
 from f2tools.fsck.problems import CATALOGUE
 from tests.fsck.craft import Patient, bad, codes, said
@@ -932,6 +933,16 @@ def extent_of_a_device(p: Patient) -> dict[str, Any]:
 def older_pack_lost(p: Patient) -> dict[str, Any]:
     other = next(pack for pack in p.vol.packs if pack.index != p.vol.pack.index)
     p.put(other.blkaddr * p.size + 100, 4, 0x12345678)
+    return {"blkaddr": other.blkaddr}
+
+
+@one("C017")
+def a_newer_pack_begun(p: Patient) -> dict[str, Any]:
+    other = next(pack for pack in p.vol.packs if pack.index != p.vol.pack.index)
+    head = bytearray(other.head[: p.size])
+    head[:8] = (p.vol.cp.checkpoint_ver + 1).to_bytes(8, "little")  # checkpoint_ver
+    seal_head(other.cp, head, p.size)
+    p.write(other.blkaddr * p.size, bytes(head))
     return {"blkaddr": other.blkaddr}
 
 

@@ -20,8 +20,11 @@ from f2tools.f2fs.layout.constants import (
     CP_UMOUNT_FLAG,
     NR_CURSEG_DATA_TYPE,
     NR_CURSEG_TYPE,
+    SUM_TYPE_DATA,
+    SUM_TYPE_NODE,
 )
 from f2tools.f2fs.layout.hashes import f2fs_crc32
+from f2tools.f2fs.layout.summary import SummaryFooter
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.lazy import dataclass
 
@@ -208,6 +211,38 @@ def _tail_problems(device: Device, geo: Geometry, cp: Checkpoint, crc: int, blka
         cp, block
     ):
         yield "checksum of the tail is wrong"
+
+
+def was_begun(device: Device, geo: Geometry, pack: Pack, sound: Pack) -> bool:
+    """Whether a pack is one behind the sound one that was not written to its end.
+
+    The tail is written last, when all else is durable; see do_checkpoint() in fs/f2fs/checkpoint.c.  So its place holds
+    what was there before: the tail of an older pack, or summaries of one whose tail is still further on.
+    """
+    size, cp = geo.block_size, pack.cp
+    if not pack.head or cp.checkpoint_ver != (sound.cp.checkpoint_ver + 1) % (1 << 64):
+        return False
+    if any(_head_problems(cp, pack.head[:size], geo)):
+        return False
+    try:
+        raw = device.pread(pack.blkaddr * size, geo.blocks_per_seg * size)
+    except DeviceError:
+        return False
+    tail = cp.cp_pack_total_block_count - 1
+    older = [
+        _tail_of_older(raw[at : at + size], at // size, sound, geo) for at in range(tail * size, len(raw), size)
+    ]
+    block = raw[tail * size : (tail + 1) * size]
+    footer = SummaryFooter.parse(block[geo.sum_block_size - SummaryFooter.size : geo.sum_block_size])
+    summaries = bool(block.strip(b"\0")) and footer.entry_type in (SUM_TYPE_DATA, SUM_TYPE_NODE)
+    return older[0] or (summaries and any(older))
+
+
+def _tail_of_older(block: bytes, number: int, sound: Pack, geo: Geometry) -> bool:
+    """Whether block `number` of a pack is the tail of one from before the sound one."""
+    cp = Checkpoint.parse(block)
+    whole = not any(_head_problems(cp, block, geo)) and cp.cp_pack_total_block_count - 1 == number
+    return whole and 1 < (sound.cp.checkpoint_ver - cp.checkpoint_ver + 1) % (1 << 64) < 1 << 63
 
 
 def _content_problems(cp: Checkpoint, geo: Geometry) -> Iterator[str]:

@@ -20,7 +20,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_RO,
     NULL_ADDR,
 )
-from f2tools.f2fs.volume.checkpoint import read_nat_bits
+from f2tools.f2fs.volume.checkpoint import read_nat_bits, was_begun
 from f2tools.fsck import problems
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.nodes import INODE, UNKNOWN
@@ -36,6 +36,9 @@ def check_packs(image: Image) -> Iterator[Finding]:
     problem, plan = (problems.CP_LOST, PutTogetherPack) if lost else (problems.CP_PACK, RewritePack)
     for pack in image.packs:
         if pack.valid:
+            continue
+        if image.pack is not None and not lost and was_begun(image.device, image.geo, pack, image.pack):
+            yield Finding(problems.CP_UNFINISHED, area="cp", blkaddr=pack.blkaddr, note="; ".join(pack.problems))
             continue
         yield Finding(problem, area="cp", blkaddr=pack.blkaddr, note="; ".join(pack.problems), repair=plan(pack.index))
     if image.pack is None:

@@ -1,0 +1,87 @@
+"""A checkpoint that a power cut left unfinished is no damage; one that was hit after it was complete is."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from f2tools.device import open_device
+from f2tools.f2fs.layout.checkpoint import Checkpoint
+from f2tools.f2fs.volume.checkpoint import Pack, seal_head
+from f2tools.f2fs.volume.volume import Volume
+from tests.dump.craft import f2
+from tests.images import copy_sparse, reference
+from tests.judges import need_tool
+
+SIZE = 4096
+
+
+def begun(image: Path, *, behind: int = 1) -> tuple[Pack, int]:
+    """Write the head of a pack behind the one that counts, and no more; the pack, and where its tail would be."""
+    with open_device(image, write=True) as device:
+        with Volume(device) as volume:
+            other = volume.packs[1 - volume.pack.index]
+            assert other.valid
+            cp = Checkpoint.parse(other.head)
+            cp.checkpoint_ver = volume.cp.checkpoint_ver + behind
+            head = bytearray(other.head[:SIZE])
+            head[: Checkpoint.size] = cp.build()
+            seal_head(cp, head, SIZE)
+            device.pwrite(other.blkaddr * SIZE, bytes(head))
+            device.flush()
+            return other, other.blkaddr + cp.cp_pack_total_block_count - 1
+
+
+def codes(image: Path) -> tuple[int, set[str]]:
+    done = f2("fsck", "--json", image)
+    return done.code, {code for code in ("C001", "C017") if f'"{code}"' in done.text}
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    copy_sparse(reference("features").path, tmp_path / "image")
+    return tmp_path / "image"
+
+
+def test_a_pack_with_the_tail_of_an_older_one_was_not_finished(image: Path) -> None:
+    assert codes(image) == (0, set())
+    begun(image)
+    assert codes(image) == (0, {"C017"})
+    assert subprocess.run([need_tool("fsck.f2fs"), image], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("tail", [bytes(SIZE), bytes(range(256)) * (SIZE // 256)])
+def test_what_an_older_pack_did_not_leave_there_is_damage(image: Path, tail: bytes) -> None:
+    _, at = begun(image)
+    with image.open("r+b") as file:
+        file.seek(at * SIZE)
+        file.write(tail)
+    assert codes(image) == (4, {"C001"})
+
+
+def test_a_head_that_is_not_the_next_one_is_damage(image: Path) -> None:
+    begun(image, behind=2)
+    assert codes(image) == (4, {"C001"})
+
+
+def test_a_summary_of_an_older_pack_in_the_place_of_the_tail_is_left_over(image: Path) -> None:
+    with Volume(open_device(image)) as volume:
+        other = volume.packs[1 - volume.pack.index]
+        assert other.unmounted
+        last = other.blkaddr + other.cp.cp_pack_total_block_count - 1
+        tail = volume.device.pread(last * SIZE, SIZE)
+    begun(image)
+    with open_device(image, write=True) as device:
+        head = bytearray(device.pread(other.blkaddr * SIZE, SIZE))
+        cp = Checkpoint.parse(head)
+        cp.cp_pack_total_block_count -= 2  # now a summary of nodes lies where its tail will be
+        head[: Checkpoint.size] = cp.build()
+        seal_head(cp, head, SIZE)
+        device.pwrite(other.blkaddr * SIZE, bytes(head))
+    assert codes(image) == (0, {"C017"})
+    with image.open("r+b") as file:
+        file.seek(last * SIZE)
+        file.write(bytes([tail[0] ^ 1]) + tail[1:])
+    assert codes(image) == (4, {"C001"})
