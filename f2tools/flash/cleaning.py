@@ -123,7 +123,7 @@ class Cleaner:
     # -- which blocks
 
     def _cleanable(self, hide: bool) -> NDArray[np.intp]:
-        """The blocks that could be cleaned; with `hide` also those that would take with them what is known of a loss."""
+        """The blocks that could be cleaned; with `hide` also those with which goes what is known of a loss."""
         used = self.table.used()
         return used[~np.isin(used, [self.log.block, *(() if hide else self.table.untold)])]
 

@@ -93,12 +93,12 @@ def test_it_stays_known_while_cleaning_goes_on_until_it_is_given_up(close: bool)
             assert vsl.opened.lost == [block]
             assert vsl.lost_pages == 7
     assert vsl._cleaner.blocks_cleaned == 0
-    before = {n: content for n, content in blocks_of(vsl).items()} if not close else {}
+    before = {} if close else blocks_of(vsl)  # with a checkpoint some are an error
     vsl.give_up_lost()
     vsl.close()
     after = image_of(vsl)
     assert (open_vsl(Memory(after)).opened.lost, open_vsl(Memory(after)).lost_pages) == ([], 0)
-    assert not close and blocks_of(open_vsl(Memory(after))) == before or close
+    assert close or blocks_of(open_vsl(Memory(after))) == before
 
 
 def test_a_block_lost_before_one_in_which_nothing_counts_is_named() -> None:

@@ -21,17 +21,16 @@ SIZE = 4096
 def begun(image: Path, *, behind: int = 1) -> tuple[Pack, int]:
     """Write the head of a pack behind the one that counts, and no more; the pack, and where its tail would be."""
     with open_device(image, write=True) as device:
-        with Volume(device) as volume:
-            other = volume.packs[1 - volume.pack.index]
-            assert other.valid
-            cp = Checkpoint.parse(other.head)
-            cp.checkpoint_ver = volume.cp.checkpoint_ver + behind
-            head = bytearray(other.head[:SIZE])
-            head[: Checkpoint.size] = cp.build()
-            seal_head(cp, head, SIZE)
-            device.pwrite(other.blkaddr * SIZE, bytes(head))
-            device.flush()
-            return other, other.blkaddr + cp.cp_pack_total_block_count - 1
+        volume = Volume(device)
+        other = volume.packs[1 - volume.pack.index]
+        assert other.valid
+        cp = Checkpoint.parse(other.head)
+        cp.checkpoint_ver = volume.cp.checkpoint_ver + behind
+        head = bytearray(other.head[:SIZE])
+        head[: Checkpoint.size] = cp.build()
+        seal_head(cp, head, SIZE)
+        device.pwrite(other.blkaddr * SIZE, bytes(head))
+        return other, other.blkaddr + cp.cp_pack_total_block_count - 1
 
 
 def codes(image: Path) -> tuple[int, set[str]]:

@@ -229,9 +229,7 @@ def was_begun(device: Device, geo: Geometry, pack: Pack, sound: Pack) -> bool:
     except DeviceError:
         return False
     tail = cp.cp_pack_total_block_count - 1
-    older = [
-        _tail_of_older(raw[at : at + size], at // size, sound, geo) for at in range(tail * size, len(raw), size)
-    ]
+    older = [_tail_of_older(raw[at : at + size], at // size, sound, geo) for at in range(tail * size, len(raw), size)]
     block = raw[tail * size : (tail + 1) * size]
     footer = SummaryFooter.parse(block[geo.sum_block_size - SummaryFooter.size : geo.sum_block_size])
     summaries = bool(block.strip(b"\0")) and footer.entry_type in (SUM_TYPE_DATA, SUM_TYPE_NODE)
