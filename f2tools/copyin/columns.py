@@ -114,6 +114,8 @@ class _ColumnReader(DirectoryReader):
                 some = names[start : start + LOOKED_AT]
                 part = found[start : start + LOOKED_AT].view(np.uint8)
                 core.plain_files(before, b"\0".join(some) + b"\0", self._xattrs, part)
+            for place in np.flatnonzero((found["plain"] != 0) & (found["size"] == 0)).tolist():
+                self._must_be_empty(before + names[place])
             for place in np.flatnonzero(self._more_than_plain(found)).tolist():
                 full, inside = before + names[place], prefix + names[place]
                 if found["plain"][place]:

@@ -250,6 +250,7 @@ class DirectoryReader:
         self._links: dict[tuple[int, int], list[SourceEntry]] = {}
         self._entries: list[SourceEntry] = []
         self._notes: list[str] = []
+        self._sizes_in: tuple[bytes, bool] = b"", True  # a directory, and whether files there say their size
 
     def read(self) -> Tree:
         """The whole tree; SourceError."""
@@ -289,6 +290,8 @@ class DirectoryReader:
                     if (self._excluded or self._skip) and self._left_out(inside, found, False, dev, ino):
                         continue
                     content = FileContent(found, dev, ino, size, mtime_ns, blocks) if size else None
+                    if not size:
+                        self._must_be_empty(found)
                     add(SourceEntry(inside, mode, uid, gid, mtime_ns, size=size, xattrs=no_xattrs, content=content))
                     continue
                 status = os.lstat(found)
@@ -326,6 +329,8 @@ class DirectoryReader:
                 entry.content = FileContent(
                     full, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_blocks
                 )
+            else:
+                self._must_be_empty(full)
         elif stat.S_ISLNK(mode):
             entry.target = os.readlink(full)
         elif stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
@@ -333,6 +338,29 @@ class DirectoryReader:
         if status.st_nlink > 1 and not stat.S_ISDIR(mode):
             self._links.setdefault((status.st_dev, status.st_ino), []).append(entry)
         return entry
+
+    def _must_be_empty(self, full: bytes) -> None:
+        """SourceError for a file that says 0 bytes and has more, as on procfs, which has no blocks either."""
+        directory = os.path.dirname(full)
+        if directory != self._sizes_in[0]:
+            self._sizes_in = directory, os.statvfs(directory).f_blocks > 0
+        if self._sizes_in[1]:
+            return
+        try:
+            fd = os.open(full, _OPEN)
+        except OSError:
+            return
+        try:
+            more = os.read(fd, 1)
+        except OSError:
+            more = b""
+        finally:
+            os.close(fd)
+        if more:
+            raise SourceError(
+                f"{shown(full)}: it has more than the 0 bytes that it says, as files of procfs do; copy such files "
+                "into a directory first (cp -r), or leave them out with --one-file-system"
+            )
 
     def _xattrs_of(self, full: bytes, status: os.stat_result) -> dict[str, bytes]:
         if status.st_dev in self._without_xattrs:

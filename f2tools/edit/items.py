@@ -96,7 +96,11 @@ class HostItem:
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
         if self._stream:
-            yield from self._to_the_end()
+            try:
+                with open(self._path, "rb", buffering=0) as file:
+                    yield from self._to_the_end(file.fileno())
+            except OSError as error:
+                raise self._failed(error) from None
             return
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if self._follow else os.O_NOFOLLOW)
         try:
@@ -107,11 +111,14 @@ class HostItem:
             now = os.fstat(fd)
             if (now.st_dev, now.st_ino) != self.identity:
                 raise EditFailed(f"{self.shown}: it was replaced while it was copied")
+            if not self.size:  # files of procfs say 0 bytes and have more
+                yield from self._to_the_end(fd)
             at = 0
             while at < self.size and (start := self._data(fd, at)) is not None:
                 at = self._hole(fd, start)
                 for position in range(start, at, PIECE):
-                    yield position, self._read(fd, position, min(PIECE, at - position))
+                    if data := self._read(fd, position, min(PIECE, at - position)):
+                        yield position, data
         finally:
             os.close(fd)
 
@@ -126,13 +133,12 @@ class HostItem:
                 raise self._failed(error) from None
         return found
 
-    def _to_the_end(self) -> Iterator[tuple[int, bytes]]:
+    def _to_the_end(self, fd: int) -> Iterator[tuple[int, bytes]]:
         at = 0
         try:
-            with open(self._path, "rb", buffering=0) as file:
-                while piece := file.read(PIECE):
-                    yield at, piece
-                    at += len(piece)
+            while piece := os.read(fd, PIECE):
+                yield at, piece
+                at += len(piece)
         except OSError as error:
             raise self._failed(error) from None
 
@@ -150,14 +156,18 @@ class HostItem:
             return self.size
 
     def _read(self, fd: int, offset: int, length: int) -> bytes:
+        """All of that; less where the file ends there though it says its old size, as those of sysfs do."""
         parts: list[bytes] = []
         while length:
             try:
                 part = os.pread(fd, length, offset)
             except OSError as error:
                 raise self._failed(error) from None
-            if not part:
+            if not part and os.fstat(fd).st_size != self.size:
                 raise EditFailed(f"{self.shown}: it became shorter while it was copied")
+            if not part:
+                self.size = offset
+                break
             parts.append(part)
             offset, length = offset + len(part), length - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -86,7 +86,7 @@ def mount(
       uid=N, gid=N, umask=N
                             show every file as belonging to one user
       allow_other           other users may use it too
-      overlay=FILE          as --overlay
+      overlay=FILE          as --overlay; with ro FILE is read and not written
       server=pyfuse3|direct as --server
 
     \b

@@ -15,7 +15,7 @@ from f2tools.device.media.image import FileDevice, lock
 from f2tools.device.media.mounted import mark_mounted, mounted_on
 from f2tools.device.media.multi import MultiDevice
 from f2tools.device.open import file_and_part, files_below
-from f2tools.errors import Corrupt, DeviceError, F2fsError, NotF2fs, Usage, Where
+from f2tools.errors import Corrupt, DeviceError, F2fsError, NotF2fs, Where
 from f2tools.f2fs.layout.constants import NR_CURSEG_DATA_TYPE
 from f2tools.f2fs.volume.fscrypt import Keyring
 from f2tools.f2fs.volume.volume import Volume
@@ -67,7 +67,7 @@ def open_tree(request: MountRequest) -> AnyTree:
 
 
 def _read_only(request: MountRequest, volume_on: Callable[[Device], Volume]) -> AnyTree:
-    device = _open_below(request)
+    device = _open_to_read(request)
     try:
         volume = volume_on(device)
         request.warnings += volume.warnings
@@ -82,8 +82,6 @@ def _open_with_keys(request: MountRequest) -> AnyTree:
     """Read-only: encrypted files are only read."""
     options = request.options
     keyring = Keyring(request.keys)
-    if request.overlay is not None:
-        raise Usage("--key mounts read-only, and an overlay is for changes")
     if not options.read_only:
         request.warnings.append("mounted read-only: files are not encrypted here, only decrypted")
     if options.norecovery or options.checkpoint != "newest":
@@ -95,13 +93,11 @@ def _open_as_of(request: MountRequest, when: str) -> AnyTree:
     """Read-only, as the tree was at a checkpoint or a time."""
     from f2tools.forensics.view import as_of
 
-    if request.overlay is not None:
-        raise Usage("as-of mounts read-only, and an overlay is for changes")
     return _read_only(request, lambda device: as_of(Volume(device, keyring=Keyring(request.keys)), when))
 
 
 def _open_writable(request: MountRequest) -> AnyTree | None:
-    device = _open_overlay(request, request.overlay) if request.overlay else _open_image(request)
+    device = _open_overlay(request, request.overlay, False) if request.overlay else _open_image(request)
     try:
         check_counts(Volume(device))
         policy = Policy(active_logs=request.options.active_logs, fsync_mode=request.options.fsync_mode)
@@ -120,7 +116,7 @@ def _open_writable(request: MountRequest) -> AnyTree | None:
 
 def _open_recovered(request: MountRequest) -> AnyTree | None:
     """Read-only, with what was fsync'ed after the checkpoint: recovery writes into memory."""
-    device = Overlay(_open_below(request))
+    device = Overlay(_open_to_read(request))
     try:
         return RecoveredTree(WritableVolume(device, fill_read_only=True))
     except NotF2fs:
@@ -153,12 +149,17 @@ def _open_below(request: MountRequest) -> Device:
     return device
 
 
-def _open_overlay(request: MountRequest, path: str) -> Device:
+def _open_to_read(request: MountRequest) -> Device:
+    """The image, below the changes that an overlay's file has."""
+    return _open_overlay(request, request.overlay, True) if request.overlay else _open_below(request)
+
+
+def _open_overlay(request: MountRequest, path: str, read_only: bool) -> Device:
     deadline = time.monotonic() + ENDING_SECONDS
     while True:
         below = _open_below(request)
         try:
-            return Overlay(below, path, state=_state_of(below))
+            return Overlay(below, path, state=_state_of(below), read_only=read_only)
         except DeviceError as error:
             below.close()
             if isinstance(error, NotItsOverlay):

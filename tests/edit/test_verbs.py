@@ -494,3 +494,15 @@ def test_what_chattr_advises_for_a_feature_that_is_missing_works(tmp_path: Path)
     done("chattr", "-p", 42, f"{image}:/new")
     assert tree(image)["new"]["projid"] == 42
     assert "-O compression adds it" in f2("chattr", "+c", f"{image}:/new").err
+
+
+def test_files_that_do_not_say_their_size_are_copied_to_their_end(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    sized = Path("/sys/kernel/mm/transparent_hugepage/enabled")  # says 4096 bytes and has some twenty
+    for number, source in enumerate([Path("/proc/version"), *([sized] if sized.exists() else [])]):
+        content = source.read_bytes()
+        assert content
+        assert len(content) != source.stat().st_size
+        for options in ([], ["-a"]):
+            done("cp", *options, source, f"{image}:/of-{number}")
+            assert done("dump", "cat", image, f"/of-{number}") == content

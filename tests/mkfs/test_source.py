@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from f2tools.copyin.columns import read_columns
 from f2tools.copyin.source import FILES_AHEAD, SourceError, Tree, checked, order_of, read_ahead, read_directory
 from f2tools.f2fs.write.bulk.tree import SourceEntry
+from f2tools.native import core
 from tests.mkfs.source_tools import WHEN, content_of, facts, populate
 
 
@@ -253,3 +255,15 @@ def test_a_source_that_is_no_directory(tmp_path: Path) -> None:
 def test_what_no_volume_can_hold_is_named(entry: SourceEntry, said: str) -> None:
     with pytest.raises(SourceError, match=said):
         checked([SourceEntry(b"", stat.S_IFDIR), entry])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_files_that_do_not_say_their_size_are_not_taken_for_empty_ones(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not compiled:
+        monkeypatch.setattr("f2tools.copyin.source.core", None)
+    readers = [read_directory] if core is None or not compiled else [read_directory, read_columns]
+    for read in readers:
+        with pytest.raises(SourceError, match=r"/proc/sys/kernel/random/\w+: it has more than the 0 bytes"):
+            read("/proc/sys/kernel/random")

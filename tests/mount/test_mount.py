@@ -607,6 +607,24 @@ def test_an_overlay_takes_the_changes_and_the_image_stays(tmp_path: Path) -> Non
     assert image.read_bytes() == before
 
 
+@pytest.mark.parametrize("how", ["ro", "norecovery", "checkpoint=older"])
+def test_a_read_only_mount_shows_what_an_overlay_has_and_writes_nothing(how: str, tmp_path: Path) -> None:
+    need_fuse()
+    image, overlay = fresh(tmp_path), tmp_path / "changes"
+    for _ in range(2):  # so that the older checkpoint has it, too
+        with mounted(image, tmp_path / "mnt", "--overlay", str(overlay)) as mount:
+            (mount.directory / "file").write_bytes(b"in the overlay")
+    overlay.write_bytes(kept := overlay.read_bytes() + b"cut off")  # as after a crash: the next writer cuts it
+    with mounted(image, tmp_path / "mnt", "--overlay", str(overlay), "-o", how) as mount:
+        assert (mount.directory / "file").read_bytes() == b"in the overlay"
+        with pytest.raises(OSError, match="Read-only"):
+            (mount.directory / "new").touch()
+    assert overlay.read_bytes() == kept
+    done = f2tools("mount", "--overlay", tmp_path / "none", "-o", how, image, tmp_path / "mnt")
+    assert (done.returncode, "none: No such file" in done.stderr) == (8, True)
+    assert not (tmp_path / "none").exists()
+
+
 def test_an_overlay_of_another_state_of_the_image_is_refused_at_once(tmp_path: Path) -> None:
     need_fuse()
     image, overlay = fresh(tmp_path), tmp_path / "changes"

@@ -42,14 +42,18 @@ class Overlay(Wrapper):
         *,
         memory_bytes: int = MEMORY_BYTES,
         state: bytes = b"",
+        read_only: bool = False,
     ) -> None:
-        """`state`: what changes whenever the device below does, so that a file made for another state is refused."""
+        """`state`: what changes whenever the device below does, so that a file made for another state is refused.
+
+        `read_only`: what the file at `path` has is shown, and neither it nor anything else is written.
+        """
         super().__init__(base)
-        self.read_only = False
+        self.read_only = read_only
         self._closed = False
         self._below = base.size_bytes  # bytes of the device below that can still be seen
         self._map = BlockMap()
-        self._log = None if path is None else OverlayLog(base, os.fspath(path), state=state)
+        self._log = None if path is None else OverlayLog(base, os.fspath(path), state=state, read_only=read_only)
         self._slots = _Slots(memory_bytes) if self._log is None else self._log
         if self._log is not None:
             try:
@@ -72,6 +76,7 @@ class Overlay(Wrapper):
                 self._read_below(start, part)
 
     def pwrite(self, offset: int, data: Data) -> None:
+        self.check_writable()
         view = byte_view(data)
         self.check_range(offset, len(view))
         for start, length, _ in self._windows(offset, len(view), whole=True):
@@ -81,6 +86,7 @@ class Overlay(Wrapper):
         self.write_zeroes(offset, length)
 
     def write_zeroes(self, offset: int, length: int) -> None:
+        self.check_writable()
         self.check_range(offset, length)
         end = offset + length
         first, last = -(-offset // BLOCK), self.size_bytes // BLOCK if end == self.size_bytes else end // BLOCK
@@ -94,6 +100,7 @@ class Overlay(Wrapper):
         self._set_zero(first, last - first)
 
     def resize(self, size_bytes: int) -> None:
+        self.check_writable()
         if size_bytes < 0:
             raise DeviceError(f"{self.name}: can't be made {size_bytes} bytes long")
         if size_bytes < self.size_bytes:
@@ -121,7 +128,7 @@ class Overlay(Wrapper):
 
     def flush(self) -> None:
         """With a path, make what was written durable; without, nothing here is meant to last."""
-        if self._log is not None:
+        if self._log is not None and not self.read_only:
             if self._log.wasteful():
                 self._write_anew(self._log)
             self._log.flush()

@@ -48,21 +48,27 @@ class NotItsOverlay(DeviceError):
 class OverlayLog:
     """Where an overlay with a path keeps blocks; a slot is the number of a block written, in the order of writing."""
 
-    def __init__(self, base: Device, path: str, *, state: bytes = b"", fresh: bool = False) -> None:
-        """`fresh`: a new file with a random name beside `path`, to take its place by `replace`."""
+    def __init__(
+        self, base: Device, path: str, *, state: bytes = b"", fresh: bool = False, read_only: bool = False
+    ) -> None:
+        """`fresh`: a new file with a random name beside `path`, to take its place by `replace`.
+
+        `read_only`: the file must be there, and not a byte of it changes.
+        """
         self.state = state
+        self._read_only = read_only
         self._header = header_of(base, state)
         self._positions = array("q")  # of each slot
         self._dead = 0
         try:
-            fd, self.path = newfile.temporary(path) if fresh else (_opened(path), path)
+            fd, self.path = newfile.temporary(path) if fresh else (_opened(path, read_only), path)
         except OSError as error:
             raise NotItsOverlay(f"{path}: {error.strerror}") from None
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise NotItsOverlay(f"{path}: this is no regular file, and no overlay")
-        lock(fd, self.path)
-        self._file = FileDevice(self.path, fd, os.fstat(fd).st_size, True)
+        lock(fd, self.path, shared=read_only)
+        self._file = FileDevice(self.path, fd, os.fstat(fd).st_size, not read_only)
         self._end = HEADER.size
         try:
             self._check_header()
@@ -71,12 +77,12 @@ class OverlayLog:
             raise
 
     def recovered(self) -> Iterator[tuple[int, int, int, int]]:
-        """(kind, first, count, first slot) of every whole record; what follows them is cut off."""
+        """(kind, first, count, first slot) of every whole record; what follows them is cut off, or left out."""
         while (record := self._record(self._end)) is not None:
             kind, first, count, size = record
             yield kind, first, count, self._number(self._end + RECORD.size, count if kind == DATA else 0)
             self._end += RECORD.size + size
-        if self._end < self._file.size_bytes:
+        if self._end < self._file.size_bytes and not self._read_only:
             self._cut(self._end)
 
     def keep(self, first: int, data: memoryview) -> int:
@@ -141,6 +147,8 @@ class OverlayLog:
             raise NotItsOverlay(f"{self.path}: this overlay belongs to another image, or that was changed since")
         if not self._header.startswith(there):
             raise NotItsOverlay(f"{self.path}: there is a file by that name, and it is no overlay")
+        if self._read_only:  # nothing was written into it yet
+            return
         self._file.size_bytes = HEADER.size
         self._file.pwrite(0, self._header)
         self._file.flush()
@@ -183,8 +191,10 @@ def header_of(base: Device, state: bytes) -> bytes:
     return sealed(HEADER.pack(MAGIC, 1, base.size_bytes, sha256(head + state).digest(), 0))
 
 
-def _opened(path: str) -> int:
-    """The file of an overlay, made where there is none; never through a link."""
+def _opened(path: str, read_only: bool) -> int:
+    """The file of an overlay, made where there is none to be written; never through a link."""
+    if read_only:
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         return newfile.create(path)
     except FileExistsError:
