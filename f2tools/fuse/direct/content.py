@@ -109,7 +109,10 @@ class Content(Answers):
         if target & NUMBER in self.immutable:
             refuse(errno.EPERM)
         self.strip(asked, target & NUMBER, asked.uid != 0)
-        copied, wanted = 0, min(length, COPIED_BYTES)
+        there = max(0, self.files.attributes(source & NUMBER).size - offset)
+        copied, wanted = 0, min(length, COPIED_BYTES, there)
+        if source & NUMBER == target & NUMBER and abs(to - offset) < wanted:
+            refuse(errno.EINVAL)  # as copy_file_range(2) has it; the end would move with what is copied
         try:
             while copied < wanted:
                 data = self.files.read(source & NUMBER, offset + copied, min(COPIED_AT_ONCE, wanted - copied))
