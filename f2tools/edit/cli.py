@@ -149,8 +149,8 @@ def edit(image: str, script: str | None, commands: tuple[str, ...], **common: An
 
     A script has a verb a line: cp, mv, ln, mkdir, rm, rmdir, mknod, chmod, chown, touch, truncate, setfattr, setfacl,
     chattr, with the options that the commands of these names have, and quotes as in a shell; $'\\xff' names any byte.
-    Paths are in the image; for cp, what starts with `:/` is in the image, and the rest on the host.  `#` starts a
-    comment.  Without a script and -c, lines are read from the standard input.
+    Paths are in the image; for cp, sources that start with `:/` are in the image, and others on the host: its target is
+    in the image always.  `#` starts a comment.  Without a script and -c, lines are read from the standard input.
 
     The image is written when all lines have succeeded, with one checkpoint: whenever that is interrupted, the volume is
     as it was before, or all is done.  Only where it is so full that cleaning must come in between, a power cut can

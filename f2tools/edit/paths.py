@@ -120,8 +120,11 @@ class CopyTarget(InsidePath):
             return value
         if ctx is not None and isinstance(ctx.obj, Directory):
             return AnyPath().convert(value, param, ctx)
-        if isinstance(value, str) and not scripted and isinstance(place := parse_path(value), Outside):
-            return place
+        if isinstance(value, str) and isinstance(place := parse_path(value, scripted), Outside):
+            if scripted and not value.startswith("/"):
+                self.fail(f"{value!r}: a script copies into the image only; write :/PATH", param, ctx)
+            if not scripted:
+                return place
         return super().convert(value, param, ctx)
 
 

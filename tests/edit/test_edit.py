@@ -149,7 +149,7 @@ def test_a_line_that_fails_leaves_everything_as_it_was(image: Path) -> None:
     assert "line 3" in result.err
     assert "/nope" in result.err
     assert tree(image) == before
-    for wrong in ("frobnicate /a", "mkdir", "chmod 9 /a", "cp 'unclosed", "truncate -s x /a"):
+    for wrong in ("frobnicate /a", "mkdir", "chmod 9 /a", "cp 'unclosed", "truncate -s x /a", "cp :/a b"):
         assert f2("edit", image, "-c", wrong).code == 2, wrong
 
 
