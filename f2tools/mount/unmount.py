@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable
 
 from f2tools.device import open_device
-from f2tools.device.media.mounted import Mount, copies_of, mount_table
+from f2tools.device.media.mounted import KIND, Mount, copies_of, identity_of, mount_table, number_of, who_mounts
 from f2tools.errors import DeviceError, F2fsError
 from f2tools.fuse.status import ASK_SECONDS, END, END_SECONDS, answer_of, connect
 from f2tools.text import command_line, printable
@@ -23,11 +23,10 @@ def unmount(what: str, say: Callable[[str], None]) -> None:
 
     `say` is given a sentence where something else keeps the mount going for long.
     """
-    wanted = os.path.realpath(what)
-    found = [
-        mount for mount in mount_table()
-        if mount.kind == "fuse.f2tools" and wanted in (mount.directory, os.path.realpath(mount.source))
-    ]  # fmt: skip
+    ours = [mount for mount in mount_table() if mount.kind == KIND]
+    directory = os.path.realpath(what)
+    # an image is asked only where no directory is meant: a server that hangs would not answer
+    found = [mount for mount in ours if mount.directory == directory] or _mounts_of(what, ours)
     if not found:
         raise F2fsError(f"{what}: nothing that f2tools has mounted")
     mount = found[-1]  # the one on top
@@ -38,6 +37,23 @@ def unmount(what: str, say: Callable[[str], None]) -> None:
     finally:
         if ending is not None:
             ending.close()
+
+
+def _mounts_of(image: str, ours: list[Mount]) -> list[Mount]:
+    """Those of an image under any of its names, renamed since or not; F2fsError where its mount is not seen here."""
+    wanted = identity_of(image)
+    found = [mount for mount in ours if identity_of(mount.source) == wanted]
+    if found or not os.path.isfile(image):
+        return found
+    try:
+        with open(image, "rb") as file:
+            number, kept = number_of(file.fileno()), who_mounts(file.fileno(), image)
+    except OSError:
+        return []
+    found = [mount for mount in ours if mount.number == number]
+    if kept is not None and not found:
+        raise F2fsError(f"{image}: {kept}")
+    return found
 
 
 def _ask_for_the_end(directory: str) -> socket.socket | None:

@@ -91,6 +91,15 @@ def test_a_mount_in_another_namespace_is_told_of(marked: Path, monkeypatch: pyte
         open_device(marked, write=True)
 
 
+def test_a_mount_that_was_let_go_lazily_is_not_called_one_of_another_namespace(
+    marked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mounted, "mount_table", list)
+    monkeypatch.setattr(mounted, "copies_of", lambda _: [])
+    with pytest.raises(DeviceError, match=r"unmounted lazily .* it is free when that program has closed its files"):
+        open_device(marked, write=True)
+
+
 def test_who_waits_for_the_last_checkpoint_says_so(
     marked: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -210,6 +210,26 @@ def test_umount_says_what_keeps_it_from_its_work(tmp_path: Path, mount_in_backgr
     judge(image)
 
 
+def test_umount_takes_any_name_of_the_image_and_says_what_a_lazy_one_waits_for(
+    tmp_path: Path, mount_in_background: Callable[..., None]
+) -> None:
+    image, directory, renamed = fresh(tmp_path), tmp_path / "mnt", tmp_path / "renamed"
+    mount_in_background(image, directory)
+    (tmp_path / "link").hardlink_to(image)
+    assert f2tools("umount", tmp_path / "link").returncode == 0
+    mount_in_background(image, directory)
+    (tmp_path / "link").unlink()
+    image.rename(renamed)
+    assert f2tools("umount", renamed).returncode == 0
+    mount_in_background(renamed, directory)
+    with (directory / "file").open("w"):
+        subprocess.run(["fusermount3", "-u", "-z", directory], check=True)
+        for command in (["umount", renamed], ["mkdir", f"{renamed}:/a"]):
+            done = f2tools(*command)
+            assert (done.returncode, "unmounted lazily" in done.stderr) == (8, True), done.stderr
+    judge(renamed)
+
+
 def test_umount_does_not_call_a_mount_that_was_killed_complete(
     tmp_path: Path, mount_in_background: Callable[..., None]
 ) -> None:

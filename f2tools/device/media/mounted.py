@@ -81,11 +81,11 @@ def _locked_byte(fd: int, first: int, count: int) -> int | None:
 
 def mounted_on(path: str) -> str | None:
     """Where an image is mounted by f2tools, under this name or another one of the same file; None where it isn't."""
-    wanted = _same(path)
-    return next((directory for source, directory in mounts() if _same(source) == wanted), None)
+    wanted = identity_of(path)
+    return next((directory for source, directory in mounts() if identity_of(source) == wanted), None)
 
 
-def _same(path: str) -> object:
+def identity_of(path: str) -> object:
     """What all names of a file have in common, and those of a device."""
     try:
         status = os.stat(path)
@@ -104,8 +104,12 @@ def who_mounts(fd: int, name: str) -> str | None:
     if number is None or not _is_there(number):
         return None
     copies = ", ".join(f"process {pid} ({printable(program)})" for pid, program in copies_of(number))
-    where = f", that of {copies}" if copies else ""
-    return f"mounted in another namespace{where}; it has to be unmounted there first"
+    if copies:
+        return f"mounted in another namespace, that of {copies}; it has to be unmounted there first"
+    return (
+        "unmounted lazily while a program was using it, or mounted in a namespace that is not seen from here; it is free "
+        "when that program has closed its files and left its directories"
+    )
 
 
 def _is_there(number: str) -> bool:
