@@ -18,6 +18,7 @@ from f2tools.device import open_device
 from f2tools.device.media.mounted import mounted_by_the_kernel
 from f2tools.device.open import lacks_its_end, only_read
 from f2tools.errors import F2fsError, NotF2fs, Usage
+from f2tools.f2fs.layout.constants import CP_RESIZEFS_FLAG
 from f2tools.options import (
     FINDINGS_LEFT,
     FINE,
@@ -259,6 +260,11 @@ def _checked(
         return CheckReport(), None, ""
     try:
         other = _say_what_is_above(image.raw, path)
+        if image.pack is not None and image.cp.ckpt_flags & CP_RESIZEFS_FLAG:
+            click.echo(
+                f"f2tools: note: {printable(path)}: a resize was interrupted; the same `f2tools resize` once more "
+                "finishes it, before any repair", err=True,
+            )  # fmt: skip
         if image.raw.loss:
             click.echo(f"f2tools: note: {printable(path)}: {image.raw.loss}", err=True)
         _say_memory(image, memory)

@@ -194,4 +194,6 @@ def _report(image: str, outcome: Outcome, dry_run: bool) -> None:
     click.echo(f"room for files: {room[0]} -> {room[1]}")
     old, new = (human_size(usage.geometry.block_count * size) for usage in (outcome.before, outcome.after))
     done = f"{old} -> {new}" if outcome.plan.steps else f"{new} already, nothing to do"
+    if outcome.finished:
+        done = f"{new} already; what an interrupted resize had left to do is done"
     click.echo(f"{printable(image)}: {done}{' (dry run, nothing written)' if dry_run else ''}")

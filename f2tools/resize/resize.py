@@ -64,6 +64,7 @@ class Outcome:
     last_bytes: int  # of the volume's only device, or of its last one
     before: Usage
     after: Usage
+    finished: bool  # whether nothing was done but what an interrupted run had left
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; addresses and counts are in blocks unless named."""
@@ -75,6 +76,7 @@ class Outcome:
             "blocks_written": self.blocks_written,
             "before": _usage_dict(self.before),
             "after": _usage_dict(self.after),
+            "finished": self.finished,
         }
 
 
@@ -186,7 +188,8 @@ def resize(
         run.finish()
     with Volume(NotClosed(device)) as volume:
         after = usage_of(volume)
-    return Outcome(plan, run.moved, run.written, plan.size_bytes - bytes_with(state, 0), before, after)
+    finished = not plan.steps and underway
+    return Outcome(plan, run.moved, run.written, plan.size_bytes - bytes_with(state, 0), before, after, finished)
 
 
 def _lengthen(device: Device, size_bytes: int, start_of_last: int) -> None:

@@ -377,7 +377,9 @@ def test_what_an_interrupted_run_left_is_finished(copy: Path) -> None:
         file.seek(1024)
         file.write(bytes(512))
     assert tree(copy) == before
-    assert "nothing to do" in run(copy, "200M")
+    assert "a resize was interrupted; the same `f2tools resize` once more finishes it" in f2("fsck", copy).err
+    assert "200 MiB already; what an interrupted resize had left to do is done" in run(copy, "200M")
+    assert "200 MiB already, nothing to do" in run(copy, "200M")
     sound(copy)
     assert tree(copy) == before
 
