@@ -130,10 +130,11 @@ def run() -> None:
         code = 141
     except Exception as error:
         code = say_error(error)
-    try:
-        sys.stdout.flush()
-    except OSError:  # said already; what is left would be written once more at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # said already; what is left would be written once more at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)
 
 

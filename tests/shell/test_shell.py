@@ -214,3 +214,13 @@ def test_an_undo_log_of_somebody_else_is_passed_over_and_not_advised(tmp_path: P
     for log in ("log.3", "log"):
         assert f2("undo", tmp_path / log, image).code == 0
     assert image.read_bytes() == before
+
+
+def test_a_reader_of_both_streams_that_leaves_ends_it_as_one_of_a_pipe_does(image: Path, tmp_path: Path) -> None:
+    words = ["shell", "--write", "--undo", tmp_path / "undo", image, "-c", "touch /a", "-c", "ls -lR /"]
+    command = [sys.executable, "-c", "from f2tools.cli import run; run()", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait() == 141
+    assert f2("dump", "ls", image, "/a").code == 0

@@ -107,8 +107,8 @@ def who_mounts(fd: int, name: str) -> str | None:
     if copies:
         return f"mounted in another namespace, that of {copies}; it has to be unmounted there first"
     return (
-        "unmounted lazily while a program was using it, or mounted in a namespace that is not seen from here; it is free "
-        "when that program has closed its files and left its directories"
+        "unmounted lazily while a program was using it, or mounted in a namespace that is not seen from here; it is "
+        "free when that program has closed its files and left its directories"
     )
 
 
