@@ -182,6 +182,13 @@ def test_times_that_no_calendar_has_are_shown_as_numbers(tmp_path: Path) -> None
     assert f2("dump", "extract", case.path, name, "-o", tmp_path / "out").code == 0
 
 
+def test_a_volume_that_was_never_written_to_has_no_older_checkpoint(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    assert f2("mkfs", image, "--size", "64M").code == 0
+    done = f2("dump", "ls", "--checkpoint", "older", image)
+    assert (done.code, "there is no older checkpoint: only mkfs has written one" in done.err) == (8, True)
+
+
 def test_the_older_checkpoint_can_be_looked_at() -> None:
     case = images.reference("history-d")
     now = f2("dump", "ls", "-R", case.path).text

@@ -92,6 +92,8 @@ def choose_pack(packs: tuple[Pack, Pack], which: Which = "newest", name: str = "
     if which == "newest":
         return newest
     older = packs[1 - newest.index]
+    if older.valid and not older.cp.checkpoint_ver:  # what mkfs puts there knows of no node, not even of the root
+        raise NotF2fs(f"{where}there is no older checkpoint: only mkfs has written one")
     if not older.valid:
         said = ", ".join(older.problems)
         raise NotF2fs(f"{where}the older checkpoint, pack {older.index + 1}, is not usable: {said}")
