@@ -12,6 +12,10 @@ from f2tools.f2fs.layout.constants import F2FS_FT_DIR
 from f2tools.text import expanded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from f2tools.f2fs.volume.dentries import Dentry
+    from f2tools.f2fs.volume.inode import Inode
     from f2tools.f2fs.volume.volume import Volume
 
 
@@ -35,8 +39,7 @@ def beginning(volume: Volume, path: bytes) -> list[tuple[bytes, bool]]:
         directory = volume.path(above or b"/").inode
         if not directory.is_dir:
             return []
-        entries = [entry for entry in volume.dirs.entries(directory) if entry.name not in (b".", b"..")]
-        for entry, name in zip(entries, volume.dirs.shown(directory, entries), strict=True):
+        for entry, name in _entries(volume, directory):
             if name.startswith(begun) and (begun or not name.startswith(b".")):
                 found.append((above + slash + name, entry.file_type == F2FS_FT_DIR))
     return sorted(found)
@@ -47,8 +50,14 @@ def _names(volume: Volume, directory: bytes) -> list[bytes]:
     with suppress(OSError, F2fsError):
         inode = volume.path(directory).inode
         if inode.is_dir:
-            return [entry.name for entry in volume.dirs.entries(inode) if entry.name not in (b".", b"..")]
+            return [name for _, name in _entries(volume, inode)]
     return []
+
+
+def _entries(volume: Volume, directory: Inode) -> Iterator[tuple[Dentry, bytes]]:
+    """The entries of a directory with the names that a reader sees, and paths have."""
+    entries = [entry for entry in volume.dirs.entries(directory) if entry.name not in (b".", b"..")]
+    return zip(entries, volume.dirs.shown(directory, entries), strict=True)
 
 
 def _is_there(volume: Volume, path: bytes) -> bool:

@@ -242,3 +242,21 @@ def test_a_file_of_hex_digits_that_could_be_a_raw_key_is_taken_for_both() -> Non
     assert [key.raw for key in found] == [bytes.fromhex(text.decode()), text]
     ring = Keyring([text])
     assert all(ring.find(key.identifier) is key and ring.find(key.descriptor) is key for key in ring.sources[0])
+
+
+def test_patterns_match_the_names_that_a_listing_shows(tmp_path: Path) -> None:
+    case = images.reference("fscrypt")
+    key = key_file(tmp_path, "fscrypt", "v2-adiantum")
+    inos = {p: e["ino"] for p, e in case.manifest("manifest-key")["entries"].items() if p.startswith("v2-adiantum/")}
+    ino = inos["v2-adiantum/0123456789abcdef"]
+    for pattern in ("/v2-adiantum/0123456789abcde?", "/v2-ad*/[0-9]*cdef"):
+        found = json.loads(f2("dump", "stat", "--json", "--key", key, case.path, pattern).out)
+        assert [one["ino"] for one in found] == [ino]
+    names = f2("dump", "ls", case.path, "/v2-adiantum").text.split()
+    all_of_them = f2("dump", "extract", case.path, "/v2-adiantum/*", "--json", "-o", tmp_path / "out")
+    lost = {one["path"].partition("v2-adiantum/")[2].split("/")[0] for one in json.loads(all_of_them.out)["lost"]}
+    assert len(lost) > 10
+    assert lost < set(names)
+    for name in names:
+        locked = json.loads(f2("dump", "stat", "--json", case.path, f"/v2-adiantum/{name[:-1]}?").out)
+        assert [os.path.basename(one["path"]) for one in locked] == [name]
