@@ -200,7 +200,7 @@ def undelete(
         run = Undelete(volume, index)
         with Restorer(volume, run.contents, target, keep) if target else nullcontext() as restorer:
             counts: dict[str, int] = dict.fromkeys(GRADES, 0)
-            header, hidden = not as_json, 0
+            header, hidden, locked = not as_json, 0, 0
             for found in _marked(run, versions, sets):
                 if hide_known and found.known:
                     hidden += 1
@@ -212,6 +212,7 @@ def undelete(
                 elif as_json and found.state != "older":
                     run.digest(found)
                 counts[found.grade] += 1
+                locked += bool(found.locked)
                 if header:
                     click.echo(f"{'GRADE':9}  {'TYPE':7} {'SIZE':>10}  {'MODIFIED (UTC)':19}  PATH")
                     header = False
@@ -222,10 +223,13 @@ def undelete(
         click.echo(f"f2tools: nothing that was deleted is called {printable(pattern or '')}", err=True)
     if not as_json:
         left_out = f", {hidden} known and left out" if hide_known else ""
-        click.echo(", ".join(f"{count} {grade}" for grade, count in counts.items()) + left_out, err=True)
+        no_key = f"; {locked} of them encrypted, and their key was not given (--key)" if locked else ""
+        click.echo(", ".join(f"{count} {grade}" for grade, count in counts.items()) + left_out + no_key, err=True)
     if restorer is not None:
         if restorer.report.left_out:
             click.echo(f"f2tools: {restorer.report.left_out}", err=True)
+        if count := len(restorer.report.lost):
+            click.echo(f"f2tools: {count} {'was' if count == 1 else 'were'} not brought back:", err=True)
         for item in restorer.report.lost:  # there is nothing on the host
             click.echo(f"f2tools: {printable(shown(item.path))}: {printable(item.reason)}", err=True)
         for item in restorer.report.partial:
@@ -254,7 +258,7 @@ def _marked(run: Undelete, versions: bool, sets: tuple[str, ...]) -> Iterator[Fo
 
 
 def _lines(found: Found) -> Iterator[str]:
-    """A row for a file; below it the names that it had before, and why it is not certain."""
+    """A row for a file; below it the names that it had before, and why it is not certain, or can't be read."""
     from f2tools.copyout.walk import shown
     from f2tools.forensics.times import local_time
     from f2tools.forensics.undelete import CERTAIN
@@ -270,7 +274,7 @@ def _lines(found: Found) -> Iterator[str]:
         yield f"{below}also known as {printable(shown(path))}"
     if found.known:
         yield f"{below}known by {printable(', '.join(found.known))}"
-    if found.grade != CERTAIN:
+    if found.grade != CERTAIN or found.locked:
         yield f"{below}{found.grade}: {printable('; '.join(found.reasons))}"
 
 

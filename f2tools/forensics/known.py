@@ -19,7 +19,7 @@ from f2tools.copyout.walk import shown, walk
 from f2tools.errors import F2fsError, Usage
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.content import HASHED_TIMES, not_hashed, zeros_into
-from f2tools.forensics.undelete import Undelete
+from f2tools.forensics.undelete import CERTAIN, PROBABLE, Undelete
 from f2tools.text import csv_line, printable
 
 HASHES = ("md5", "sha1", "sha256")
@@ -58,6 +58,9 @@ def living(volume: Volume, problems: list[str]) -> Iterator[Hashed]:
     for found in walk(volume, volume.root, lost):
         if not found.inode.is_file:
             continue
+        if volume.locked(found.inode):
+            problems.append(f"{shown(found.path)}: the content is {volume.secrets.why_locked(found.inode)}")
+            continue
         try:
             sums, zeros = _sums(volume.inode(found.inode.ino, found.path).chunks(), found.inode.i_size, left)
         except (F2fsError, OSError) as error:
@@ -90,7 +93,10 @@ def deleted(run: Undelete, problems: list[str]) -> Iterator[Hashed]:
     for found in run.deleted():
         before = len(found.reasons)
         sums = run.hashes(found, HASHES)
-        problems += [f"{shown(b'/' + found.path)}: {reason}" for reason in found.reasons[before:]]
+        why = found.reasons[before:]
+        if found.locked and found.type == "file" and found.grade in (CERTAIN, PROBABLE):
+            why.append(found.locked)
+        problems += [f"{shown(b'/' + found.path)}: {reason}" for reason in why]
         if sums is not None and found.inode is not None:
             yield Hashed(b"/" + found.path, found.inode.size, "deleted", sums)
 

@@ -48,7 +48,7 @@ class Restorer:
         self.contents = contents
         self.target = target
         self.report = CopyReport(target)
-        self._top, _ = open_directory(target)
+        self._top, self._new_top = open_directory(target)
         self._maker = Maker(volume, self.report, keep, force=False)
         self._maker.top_fd = self._top
         self._maker.chmod_always = True  # files are made with 0600
@@ -60,7 +60,7 @@ class Restorer:
         self._umask = os.umask(self._maker.umask)
 
     def close(self) -> None:
-        """Give the restored directories their times and modes, the deepest first."""
+        """Give the restored directories their times and modes, the deepest first; remove a target that stayed empty."""
         try:
             for path, found in sorted(self._finish, key=lambda item: -item[0].count(b"/")):
                 fd = self._open(path)
@@ -72,6 +72,9 @@ class Restorer:
         finally:
             os.umask(self._umask)
             os.close(self._top)
+            if self._new_top:
+                with suppress(OSError):
+                    os.rmdir(self.target)
 
     def __enter__(self) -> Restorer:
         return self
@@ -80,12 +83,12 @@ class Restorer:
         self.close()
 
     def put(self, found: Found) -> None:
-        """Write one file, link or directory; fills in `file` and `sha256`.  What fails is noted in the report."""
+        """Write one file, link or directory; fills in `file` and `Found.hashed`.  What fails is noted in the report."""
         content = found.content
         if content is None or found.inode is None or found.grade == NAME_ONLY:
             return
-        if found.type in ("file", "symlink") and content.volume.locked(content.inode):
-            found.reasons.append(f"the content is {content.volume.secrets.why_locked(content.inode)}")
+        if found.locked:
+            self._lose(found, found.locked)
             return
         parts = [_usable(part) for part in found.path.split(b"/")][-MAX_LEVELS:]
         if found.version is not None:
@@ -185,7 +188,7 @@ class Restorer:
             path = join(above, name)
             try:
                 try:
-                    found.sha256 = self._write(opened[0], found, path)
+                    found.hashed(self._write(opened[0], found, path))
                 except (OSError, KeyboardInterrupt):
                     remove_made(fd, name, opened[0])
                     raise

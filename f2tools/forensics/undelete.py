@@ -39,12 +39,21 @@ class Found:
     life: Life | None = None
     inode: InodeVersion | None = None
     content: Content | None = None
-    sha256: str | None = None
+    locked: str | None = None  # which key the content wants; the last of the reasons, too
+    sha256: str | None = None  # of the whole content
+    sha256_with_gaps: str | None = None  # where ranges are gone: with zeros in their place
     target: bytes | None = None
     file: str | None = None
     deleted_by_ns: int | None = None  # it was gone by then
     also: list[bytes] = field(default_factory=list)  # paths that it had before
     known: list[str] = field(default_factory=list)  # the sets of hashes that have it
+
+    def hashed(self, digest: str | None) -> None:
+        """Note the SHA-256 of the content, as what it is: that of the file only where nothing is missing."""
+        if self.content is not None and self.content.gaps:
+            self.sha256_with_gaps = digest
+        else:
+            self.sha256 = digest
 
 
 class Undelete:
@@ -102,7 +111,8 @@ class Undelete:
                 for found in self._candidates(life, versions, current, living):
                     self.digest(found)
                     for path, sure in self._older_paths(life, versions, current, living):
-                        key = (path, found.inode.size, found.inode.mtime_ns, found.sha256) if found.inode else None
+                        digest = found.sha256 or found.sha256_with_gaps
+                        key = (path, found.inode.size, found.inode.mtime_ns, digest) if found.inode else None
                         if key is None or key in met:
                             continue
                         met.add(key)
@@ -192,6 +202,7 @@ class Undelete:
     def found(self, life: Life, version: InodeVersion, state: str) -> Found:
         """A version with its paths, its content and its grade."""
         reasons: list[str] = []
+        kind, locked = kind_of_mode(version.mode), None
         try:
             content = self.contents.of(life, version)
         except F2fsError as error:
@@ -199,10 +210,13 @@ class Undelete:
             reasons.append(str(error))
         else:
             grade = self._grade(life, version, content, reasons)
+            if kind in ("file", "symlink") and content.volume.locked(content.inode):
+                locked = f"the content is {content.volume.secrets.why_locked(content.inode)}"
+                reasons.append(locked)
         paths = self.names.paths(life, version)
         return Found(
-            paths[0], paths, life.ino, kind_of_mode(version.mode), grade, reasons, state,
-            life=life, inode=version, content=content,
+            paths[0], paths, life.ino, kind, grade, reasons, state,
+            life=life, inode=version, content=content, locked=locked,
         )  # fmt: skip
 
     def _grade(self, life: Life, version: InodeVersion, content: Content, reasons: list[str]) -> str:
@@ -270,16 +284,15 @@ class Undelete:
         return self.gone_by(life)
 
     def digest(self, found: Found) -> None:
-        """Read the content: fill in `sha256` and `target`."""
+        """Read the content: fill in `sha256`, or `sha256_with_gaps`, and `target`; nothing of what is locked."""
         content = found.content
         if content is None or found.type not in ("file", "symlink") or (content.gaps and not content.have):
             return
+        if found.locked:
+            return
         try:
-            if content.volume.locked(content.inode):
-                found.reasons.append(f"the content is {content.volume.secrets.why_locked(content.inode)}")
-                return
             if found.type == "file":
-                found.sha256 = self.contents.digest(content)
+                found.hashed(self.contents.digest(content))
             elif content.whole:
                 found.target = File(content.volume, content.inode).readlink()
                 found.sha256 = sha256(found.target).hexdigest()
@@ -293,7 +306,7 @@ class Undelete:
         None, and one more reason in `found`, where it is damaged or has holes without end.
         """
         content = found.content
-        if content is None or found.type != "file" or content.gaps or content.volume.locked(content.inode):
+        if content is None or found.type != "file" or content.gaps or found.locked:
             return None
         try:
             sums = self.contents.digests(content, names)
@@ -386,6 +399,7 @@ def as_dict(found: Found) -> dict[str, Any]:
         result["deleted_by_ns"] = found.deleted_by_ns
     if content is not None and content.gaps:
         result["missing"] = [{"offset": first, "length": length} for first, length in content.gaps]
+        result["sha256_with_gaps"] = found.sha256_with_gaps
     if found.target is not None:
         result["target"] = shown(found.target)
     if len(found.paths) > 1:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,11 @@ from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.forensics.content import Contents
 from f2tools.forensics.index import open_index
 from f2tools.forensics.restore import Restorer
-from f2tools.forensics.undelete import Undelete
+from f2tools.forensics.undelete import Undelete, as_dict
 from tests.dump.craft import f2
 from tests.forensics.history_cases import image_of
 from tests.forensics.past_of import ROOT, living, undeleted
-from tests.images import copy_sparse
+from tests.images import copy_sparse, reference
 
 BLOCK = 4096
 
@@ -83,6 +84,10 @@ def test_blocks_that_another_file_has_now_are_gaps(tmp_path: Path) -> None:
             if other.content is None or not other.path.startswith((b"old", b"new")):
                 continue
             written = content if other.path == b"old" else noise(1500, int(other.path[4:]) + 2)
+            if other.content.gaps:  # what is left is not the file, and neither is its hash
+                assert other.sha256 is None
+                assert as_dict(other)["sha256"] is None
+                assert (as_dict(other)["sha256_with_gaps"] is None) == (other.grade == "name only")
             for offset, data in run.contents.chunks(other.content):
                 assert bytes(data) == written[offset : offset + len(data)], "somebody else's block"
 
@@ -277,7 +282,7 @@ def test_a_file_that_was_cut_short_is_not_left_behind(tmp_path: Path, monkeypatc
         patch.setattr(os, "pwrite", full)
         done = f2("undelete", image, "photo", "-o", tmp_path / "out")
     assert (done.code, "No space left on device" in done.err) == (1, True)
-    assert os.listdir(tmp_path / "out") == []
+    assert not (tmp_path / "out").exists()
     assert f2("undelete", image, "photo", "-o", tmp_path / "out").code == 0
     assert (tmp_path / "out" / "photo").read_bytes() == content
 
@@ -349,11 +354,48 @@ def test_files_are_what_the_lines_say(tmp_path: Path, run_f2tools: Any) -> None:
     assert len(written) > 300
     for item in written:
         path = Path(item["file"])
-        assert (sha256(path.read_bytes()), path.stat().st_mtime_ns) == (item["sha256"], item["mtime_ns"])
+        digest = item["sha256_with_gaps" if "missing" in item else "sha256"]
+        assert (sha256(path.read_bytes()), path.stat().st_mtime_ns) == (digest, item["mtime_ns"])
         assert {"path", "ino", "size", "mtime_ns", "sha256", "grade", "reasons", "file"} <= item.keys()
     older = [item for item in items if item["state"] == "older"]
     assert all("version" in item for item in older)
     assert len({item["file"] for item in written}) == len(written)
+
+
+def test_what_is_locked_is_not_brought_back_and_that_is_an_error(tmp_path: Path) -> None:
+    done = f2("undelete", reference("fscrypt").path, "-o", tmp_path / "out")
+    rows = [line for line in done.text.splitlines() if line.startswith(("certain", "probable"))]
+    assert done.code == 1
+    assert len([line for line in rows if " file " in line]) == done.text.count("the content is encrypted")
+    count = done.text.count("the content is encrypted")
+    assert f"; {count} of them encrypted, and their key was not given (--key)\n" in done.err
+    assert f"f2tools: {count} were not brought back:\n" in done.err
+    assert done.err.count("the content is encrypted and there is no key (") == count > 20
+    listed = f2("undelete", reference("fscrypt").path)
+    assert (listed.code, listed.out) == (0, done.out)
+    items = [json.loads(line) for line in f2("undelete", reference("fscrypt").path, "--json").text.splitlines()]
+    assert sum(item["reasons"][-1].startswith("the content is encrypted") for item in items) == count
+
+
+def test_each_locked_file_is_named_once_where_it_has_no_hashes() -> None:
+    done = f2("hashes", reference("fscrypt").path)
+    lines = done.err.splitlines()
+    assert done.code == 1
+    assert len(lines) == len(set(lines)) > 500
+    assert all(
+        re.fullmatch(r"f2tools: /[^: ]+: the content is encrypted and there is no key \(.*\)", one) for one in lines
+    )
+    deleted = [json.loads(line) for line in f2("undelete", reference("fscrypt").path, "--json").text.splitlines()]
+    paths = {line.split(": ")[1] for line in lines}
+    assert {f"/{one['path']}" for one in deleted if one["type"] == "file"} <= paths
+
+
+def test_a_pattern_that_selects_nothing_makes_no_directory(tmp_path: Path) -> None:
+    assert f2("undelete", image_of("history-a"), "no such *", "-o", tmp_path / "out").code == 1
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "mine").mkdir()
+    assert f2("undelete", image_of("history-a"), "no such *", "-o", tmp_path / "mine", "--force").code == 1
+    assert (tmp_path / "mine").is_dir()
 
 
 def test_all_names_of_a_file_come_back(tmp_path: Path, run_f2tools: Any) -> None:
