@@ -20,6 +20,7 @@ from f2tools import newfile
 from f2tools.acl import ACL_GROUP_OBJ, parse_xattr
 from f2tools.copyout.keep import ACL_NAMES, Keep
 from f2tools.copyout.report import CopyReport
+from f2tools.copyout.times import set_times
 from f2tools.copyout.walk import MAX_REASONS, THERE_ALREADY, Lost, byte_ranges, mapped, placed
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
 from f2tools.f2fs.layout.constants import NEW_ADDR
@@ -383,10 +384,7 @@ class Maker:
         )
 
     def _set_times(self, at: int | bytes, inode: Inode) -> None:
-        try:
-            os.utime(at, ns=(inode.atime_ns, inode.mtime_ns))
-        except (OverflowError, ValueError):
-            self.report.times_not_set += 1
+        self.report.times_not_set += not set_times(at, inode.atime_ns, inode.mtime_ns)
 
     def _finish_name(self, directory: Directory, name: bytes, inode: Inode) -> Made:
         """The same for what can't be opened, after a check that it is what was made."""

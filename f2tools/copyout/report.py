@@ -32,7 +32,7 @@ class CopyReport:
     set_ids_dropped: int = 0
     xattrs_not_set: Counter[str] = field(default_factory=Counter)
     xattrs_left_out: Counter[str] = field(default_factory=Counter)
-    times_not_set: int = 0
+    times_not_set: int = 0  # files whose times the target can't hold
 
     @property
     def left_out(self) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +13,23 @@ from numpy.typing import NDArray
 
 from f2tools.copyout.attributes import Attributes
 from f2tools.copyout.making import Directory, Maker
-from f2tools.copyout.piece import AT, COUNT, GID, IN_BLOCKS, INSIDE, KIND, LINK, MODE, MODE_AFTER, SIZE, UID, Piece
+from f2tools.copyout.piece import (
+    AT,
+    ATIME_NS,
+    COUNT,
+    GID,
+    IN_BLOCKS,
+    INSIDE,
+    KIND,
+    LINK,
+    MODE,
+    MODE_AFTER,
+    MTIME_NS,
+    SIZE,
+    UID,
+    Piece,
+)
+from f2tools.copyout.times import FIRST_NS, LAST_NS, are_held
 from f2tools.device.buffers import byte_view
 from f2tools.errors import Corrupt, DeviceError
 from f2tools.f2fs.volume.inode import Inode
@@ -180,8 +198,18 @@ class _Making:
         done = places if all_made else places[made == MADE]
         self.rights.note(maker, done)
         self.attributes.made(done)
+        self._look_at_times(names, rows, made)
         for row in () if all_made else np.flatnonzero(made != MADE).tolist():
             self._again(piece.file(int(places[row])), names[row], rows[row], int(made[row]))
+
+    def _look_at_times(self, names: Sequence[bytes], rows: NDArray[np.int64], made: NDArray[np.int32]) -> None:
+        """Count the made ones with times that the target may not hold, and doesn't."""
+        times = rows[:, [ATIME_NS, MTIME_NS]]
+        rare = ((times < FIRST_NS) | (times > LAST_NS)).any(axis=1) & (made == MADE)
+        for row in np.flatnonzero(rare).tolist():
+            with suppress(OSError):  # somebody has taken it away again
+                status = os.stat(names[row], dir_fd=self.directory.fd, follow_symlinks=False)
+                self.maker.report.times_not_set += not are_held(status, *times[row].tolist())
 
     def _again(self, inode: Inode, name: bytes, row: NDArray[np.int64], made: int) -> None:
         """Make one that the core has not made, or not finished, or say why it can't be."""

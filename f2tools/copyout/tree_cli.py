@@ -141,6 +141,7 @@ class TreeCommands:
             Owners, devices, set-user-ID bits and whatever else gives rights are copied only on request, as from an
             archive. What can't be read is listed at the end, and the exit code is 1.
             """
+            from f2tools.copyout.times import said_of_times
             from f2tools.copyout.tree_extract import extract as copy_out
 
             with self.opened(image) as volume:
@@ -155,6 +156,8 @@ class TreeCommands:
                     f"{printable(output)}: {report.files} files, {report.directories} directories, {report.symlinks} "
                     f"links, {report.bytes} bytes{said}"
                 )
+                if report.times_not_set:
+                    click.echo(said_of_times(report.times_not_set))
             say_lost(report.lost, output, doubt)
 
         return extract

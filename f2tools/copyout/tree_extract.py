@@ -13,6 +13,7 @@ from typing import Any
 
 from f2tools import newfile
 from f2tools.copyout.keep import Keep
+from f2tools.copyout.times import set_times
 from f2tools.copyout.tree import Node, Tree, walk
 from f2tools.copyout.walk import Lost
 from f2tools.errors import F2fsError
@@ -33,6 +34,7 @@ class TreeCopyReport:
     specials: int = 0
     bytes: int = 0
     left_out: int = 0  # devices, and files that lost their set-user-ID or set-group-ID bit
+    times_not_set: int = 0  # files whose times the target can't hold
     lost: list[Lost] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -199,12 +201,13 @@ class _Extract:
             if self.keep.allows(name):
                 os.setxattr(fd, os.fsencode(name), value)
         os.fchmod(fd, self.mode(inode))
-        os.utime(fd, ns=(inode.atime, inode.mtime))
+        self.report.times_not_set += not set_times(fd, inode.atime, inode.mtime)
 
     def dress_link(self, fd: int, name: bytes, inode: Node) -> None:
         if self.keep.owners:
             os.chown(name, inode.uid, inode.gid, dir_fd=fd, follow_symlinks=False)
-        os.utime(name, ns=(inode.atime, inode.mtime), dir_fd=fd, follow_symlinks=False)
+        kept = set_times(name, inode.atime, inode.mtime, dir_fd=fd, follow_symlinks=False)
+        self.report.times_not_set += not kept
 
 
 def extract(volume: Tree, target: str, path: str = "/", keep: Keep | None = None) -> TreeCopyReport:

@@ -389,6 +389,8 @@ def extract(
 
 
 def _extract_lines(report: Any, taken: float) -> Iterable[str]:
+    from f2tools.copyout.times import said_of_times
+
     counts = [
         (report.files, "files"),
         (report.directories, "directories"),
@@ -405,7 +407,7 @@ def _extract_lines(report: Any, taken: float) -> Iterable[str]:
     for reason, count in report.xattrs_not_set.items():
         yield f"{count} extended attribute{'s were' if count > 1 else ' was'} not set ({reason})"
     if report.times_not_set:
-        yield f"{report.times_not_set} have times that can't be set"
+        yield said_of_times(report.times_not_set)
     there = sum(item.reason == THERE_ALREADY for item in report.lost)
     if there:
         yield f"{there} not copied, as something of that name is there already; --force replaces files"

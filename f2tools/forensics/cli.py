@@ -36,6 +36,7 @@ from f2tools.text import printable
 ROWS_AT_ONCE = 1 << 10  # that are written together
 
 if TYPE_CHECKING:
+    from f2tools.copyout.report import CopyReport
     from f2tools.f2fs.volume.layouts import Layout
     from f2tools.f2fs.volume.volume import Volume
     from f2tools.forensics.history import History, Version
@@ -192,7 +193,6 @@ def undelete(
         f"{pattern} is a file of its own: one image at a time, and a pattern that is no file",
     )
     must_be_free(target, force)
-    from f2tools.copyout.walk import shown
     from f2tools.forensics.restore import Restorer
     from f2tools.forensics.undelete import GRADES, Undelete, as_dict, selected
 
@@ -226,16 +226,26 @@ def undelete(
         no_key = f"; {locked} of them encrypted, and their key was not given (--key)" if locked else ""
         click.echo(", ".join(f"{count} {grade}" for grade, count in counts.items()) + left_out + no_key, err=True)
     if restorer is not None:
-        if restorer.report.left_out:
-            click.echo(f"f2tools: {restorer.report.left_out}", err=True)
-        if count := len(restorer.report.lost):
-            click.echo(f"f2tools: {count} {'was' if count == 1 else 'were'} not brought back:", err=True)
-        for item in restorer.report.lost:  # there is nothing on the host
-            click.echo(f"f2tools: {printable(shown(item.path))}: {printable(item.reason)}", err=True)
-        for item in restorer.report.partial:
-            click.echo(f"f2tools: {printable(restorer.report.place(item))}: {printable(item.reason)}", err=True)
+        _say_restored(restorer.report)
     if nothing or not (restorer is None or restorer.report.complete):
         click.get_current_context().exit(1)
+
+
+def _say_restored(report: CopyReport) -> None:
+    """What was brought back otherwise than it was, in part, or not at all."""
+    from f2tools.copyout.times import said_of_times
+    from f2tools.copyout.walk import shown
+
+    if report.left_out:
+        click.echo(f"f2tools: {report.left_out}", err=True)
+    if report.times_not_set:
+        click.echo(f"f2tools: {said_of_times(report.times_not_set)}", err=True)
+    if count := len(report.lost):
+        click.echo(f"f2tools: {count} {'was' if count == 1 else 'were'} not brought back:", err=True)
+    for item in report.lost:  # there is nothing on the host
+        click.echo(f"f2tools: {printable(shown(item.path))}: {printable(item.reason)}", err=True)
+    for item in report.partial:
+        click.echo(f"f2tools: {printable(report.place(item))}: {printable(item.reason)}", err=True)
 
 
 def _found(run: Undelete, versions: bool) -> Iterator[Found]:

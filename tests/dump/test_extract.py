@@ -14,13 +14,15 @@ import pytest
 
 import f2tools
 from f2tools.copyout import extract as module
+from f2tools.copyout import piece
 from f2tools.copyout.extract import TargetFull, extract
 from f2tools.copyout.keep import ALL, Keep
 from tests import images
 from tests.dump.craft import copy_of, f2, host_tree, inode_offset, poke, rename, set_ino
-from tests.f2fs.write.volumes import fresh
+from tests.f2fs.write.volumes import fresh, writable
 
 ROOT = os.geteuid() == 0
+ROOT_INO = 3
 WHOLE = (
     "plain",
     "features",
@@ -361,6 +363,38 @@ def test_encrypted_files_are_reported_and_the_rest_is_copied(tmp_path: Path) -> 
     encrypted = [e for e in case.manifest("manifest-nokey")["entries"].values() if "open_error" in e]
     assert len([item for item in report.lost if "the content is encrypted" in item.reason]) == len(encrypted)
     assert report.directories > 10
+
+
+def utime_of_32_bits(at: Any, ns: tuple[int, int], utime: Any = os.utime) -> None:
+    most = (1 << 31) * 1_000_000_000
+    atime_ns, mtime_ns = (min(max(time, -most), most - 1) for time in ns)
+    utime(at, ns=(atime_ns, mtime_ns))
+
+
+@pytest.mark.parametrize("core", [True, False], ids=["core", "alone"])
+def test_times_that_the_target_can_not_hold_are_counted(
+    core: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image, second = fresh(tmp_path), 1_000_000_000
+    times = [0, 5, -5 * second, 1 << 31, -9_000_000_000 * second, 9_000_000_000 * second, 20_000_000_000 * second]
+    with writable(image) as volume:
+        for number, time in enumerate(times):
+            volume.set_times(volume.create(ROOT_INO, b"%d" % number, 0o100644), time, time)
+            volume.set_times(volume.symlink(ROOT_INO, b"link%d" % number, b"there"), 0, time)
+            volume.set_times(volume.mkdir(ROOT_INO, b"dir%d" % number, 0o755), 0, time)
+    if not core:  # as on a target that holds what 32 bits hold
+        monkeypatch.setattr(piece, "core", None)
+        monkeypatch.setattr(os, "utime", utime_of_32_bits)
+    with f2tools.open(image) as volume:
+        report = extract(volume, tmp_path / "out", keep=ALL)
+    changed = 0
+    for number, time in enumerate(times):
+        for name in (f"{number}", f"link{number}", f"dir{number}"):
+            changed += os.lstat(tmp_path / "out" / name).st_mtime_ns != time
+    assert changed >= (0 if core else 9)
+    assert report.times_not_set == changed
+    said = f"{changed} have other times than in the image, which the target can't hold"
+    assert (said in f2("dump", "extract", image, "-o", tmp_path / "again").text) == (changed > 0)
 
 
 def test_set_user_id_does_not_survive_a_change_of_owner(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from f2tools.forensics.index import open_index
 from f2tools.forensics.restore import Restorer
 from f2tools.forensics.undelete import Undelete, as_dict
 from tests.dump.craft import f2
+from tests.dump.test_extract import utime_of_32_bits
 from tests.forensics.history_cases import image_of
 from tests.forensics.past_of import ROOT, living, undeleted
 from tests.images import copy_sparse, reference
@@ -162,6 +163,20 @@ def test_extended_attributes_times_and_mode_come_back(tmp_path: Path, run_f2tool
         assert os.getxattr(path, "user.colour") == b"green"
         assert os.getxattr(path, "user.long") == b"x" * 2000
     assert item["sha256"] == sha256(noise(3)) == sha256(path.read_bytes())
+
+
+def test_times_that_the_target_can_not_hold_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with living(tmp_path / "x") as (life, image):
+        life.volume.set_times(life.file(b"later", b"text"), mtime_ns=(1 << 32) * 10**9)
+        life.file(b"now", b"text")
+        life.later()
+        for name in (b"later", b"now"):
+            life.volume.unlink(ROOT, name)
+        life.later()
+    monkeypatch.setattr(os, "utime", utime_of_32_bits)
+    done = f2("undelete", image, "-o", tmp_path / "out")
+    assert done.code == 0
+    assert "f2tools: 1 has other times than in the image, which the target can't hold\n" in done.err
 
 
 def test_a_compressed_file_comes_back_plain(tmp_path: Path) -> None:
