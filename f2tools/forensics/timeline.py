@@ -9,15 +9,17 @@ import json
 import stat
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 
 import numpy as np
 
 from f2tools.copyout.walk import shown
+from f2tools.errors import F2fsError
 from f2tools.forensics.dfxml import document
 from f2tools.forensics.past import InodeVersion
 from f2tools.forensics.states import Line, lines
-from f2tools.forensics.times import is_beyond, iso, iso_times, nearest
+from f2tools.forensics.times import FIRST_NS, LAST_NS, is_beyond, iso, iso_times, nearest
 from f2tools.forensics.undelete import Undelete
 from f2tools.process import without_collector
 from f2tools.text import bodyfile_field, csv_line, csv_text, printable
@@ -35,7 +37,8 @@ _TYPES = {stat.S_IFDIR: "d", stat.S_IFLNK: "l", stat.S_IFREG: "r"}
 def write(run: Undelete, form: str, hashes: bool = True) -> Iterator[str]:
     """The timeline as text, line by line; `hashes`: those of each content, in DFXML."""
     if form == "bodyfile":
-        yield from map(_bodyfile, lines(run))
+        for line in lines(run):
+            yield from _bodyfile(run, line)
     elif form == "dfxml":
         yield from document(run, hashes)
     elif form == "l2tcsv":
@@ -44,22 +47,40 @@ def write(run: Undelete, form: str, hashes: bool = True) -> Iterator[str]:
         yield from _by_time(run, form == "jsonl")
 
 
-def _bodyfile(line: Line) -> str:
-    """As mactime of The Sleuth Kit reads it: times in whole seconds, no MD5."""
+def _bodyfile(run: Undelete, line: Line) -> Iterator[str]:
+    """As mactime of The Sleuth Kit reads it: times in whole seconds, no MD5.
+
+    A deletion is a row of its own, as the form has no field for it; it changes the metadata, so it stands as ctime.
+    """
     name = bodyfile_field("/" + shown(line.path))
     which = line.which()
     if line.also:
         which += f") (also known as {bodyfile_field(line.before())}"
     inode = line.inode
     if inode is None:
-        return f"0|{name} ({which})|{line.ino}|-/----------|0|0|0|0|0|0|0"
+        yield f"0|{name} ({which})|{line.ino}|-/----------|0|0|0|0|0|0|0"
+        return
     kind = _TYPES.get(stat.S_IFMT(inode.mode), "-")
     mode = f"{kind if line.state == 'live' else '-'}/{kind}{stat.filemode(inode.mode)[1:]}"
-    times = "|".join(
-        str(max(0, (time or 0) // 1_000_000_000))
-        for time in (inode.atime_ns, inode.mtime_ns, inode.ctime_ns, inode.crtime_ns)
-    )
-    return f"0|{name} ({which})|{inode.ino}|{mode}|{inode.uid}|{inode.gid}|{inode.size}|{times}"
+    about = f"{inode.ino}|{mode}|{inode.uid}|{inode.gid}|{inode.size}"
+    yield f"0|{name} ({which})|{about}|{_seconds(*_exact_times(run, inode))}"
+    if line.deleted_ns is not None:
+        yield f"0|{name} (deleted by this time)|{about}|{_seconds(0, 0, line.deleted_ns, 0)}"
+
+
+def _exact_times(run: Undelete, version: InodeVersion) -> tuple[int | None, ...]:
+    """(atime, mtime, ctime, crtime) in ns, from the inode itself where the index can't hold one of them."""
+    times = (version.atime_ns, version.mtime_ns, version.ctime_ns, version.crtime_ns)
+    if FIRST_NS in times or LAST_NS in times:
+        with suppress(F2fsError):
+            inode = run.past.inode(version)
+            return (inode.atime_ns, inode.mtime_ns, inode.ctime_ns, inode.crtime_ns)
+    return times
+
+
+def _seconds(*times_ns: int | None) -> str:
+    """As fields of a bodyfile, in which 0 stands for what is before 1970, and for none."""
+    return "|".join([str(max(0, (time or 0) // 1_000_000_000)) for time in times_ns])
 
 
 def _events(line: Line) -> list[tuple[int, int]]:

@@ -7,7 +7,9 @@ import hashlib
 import io
 import json
 import stat
+import subprocess
 import xml.etree.ElementTree as ElementTree
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,14 @@ from f2tools.forensics.history import History
 from f2tools.forensics.index import open_index
 from f2tools.forensics.times import iso, iso_times
 from f2tools.forensics.undelete import Undelete
+from tests.dump.craft import f2
 from tests.f2fs.write.volumes import fresh
 from tests.forensics.history_cases import CASES, image_of
 from tests.forensics.past_of import ROOT, living
 from tests.forensics.score import load
+from tests.judges import need_tool
 
+DELETION = " (deleted by this time)"
 TICK_NS = 10_000_000  # the clock of inodes is coarser than that of the record
 
 
@@ -140,6 +145,33 @@ def test_a_bodyfile_is_one_for_mactime(timelines: dict[str, str]) -> None:
         assert which in names
 
 
+def test_a_bodyfile_has_the_deletions_and_mactime_shows_them(timelines: dict[str, str], tmp_path: Path) -> None:
+    rows = [line.split("|") for line in timelines["bodyfile"].splitlines()]
+    deletions = {(row[1], int(row[9])) for row in rows if row[1].endswith(DELETION)}
+    events = [one for one in map(json.loads, timelines["jsonl"].splitlines()) if one["event"] == "deleted"]
+    assert deletions == {(one["path"] + DELETION, one["time_ns"] // 10**9) for one in events}
+    assert len(deletions) > 200
+    assert {(row[7], row[8], row[10]) for row in rows if row[1].endswith(DELETION)} == {("0", "0", "0")}
+    mactime = need_tool("mactime")
+    (tmp_path / "body").write_text(timelines["bodyfile"])
+    command = [mactime, "-b", tmp_path / "body", "-d", "-y", "-z", "UTC"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    dated = {(row["Date"], row["File Name"]) for row in csv.DictReader(io.StringIO(said.stdout)) if "c" in row["Type"]}
+    assert dated >= {(f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%SZ}", path) for path, second in deletions}
+
+
+def test_a_time_that_the_index_can_not_hold_is_exact_in_a_bodyfile(tmp_path: Path) -> None:
+    far = 13_000_000_000
+    with living(tmp_path) as (life, image):
+        life.volume.set_times(life.file(b"far", b"text"), 0, far * 10**9)
+        life.later()
+    of_timeline = f2("timeline", image, "--format", "bodyfile").text
+    of_fls = f2("fls", "-m", "/", image).text
+    for text in (of_timeline, of_fls):
+        (row,) = (line.split("|") for line in text.splitlines() if "/far" in line)
+        assert row[7:9] == ["0", str(far)]
+
+
 def test_json_means_json_lines(timelines: dict[str, str], run_f2tools: Any) -> None:
     assert run_f2tools("timeline", image_of("history-d"), "--json").stdout == timelines["jsonl"]
 
@@ -173,5 +205,6 @@ def test_dfxml_is_sound(timelines: dict[str, str]) -> None:
     tree = ElementTree.fromstring(timelines["dfxml"])
     space = "{http://www.forensicswiki.org/wiki/Category:Digital_Forensics_XML}"
     objects = tree.findall(f".//{space}fileobject")
-    assert sum(len(one.findall(f"{space}filename")) for one in objects) == len(timelines["bodyfile"].splitlines())
+    states = [line for line in timelines["bodyfile"].splitlines() if DELETION not in line]
+    assert sum(len(one.findall(f"{space}filename")) for one in objects) == len(states)
     assert {item.findtext(f"{space}alloc") for item in objects} == {"0", "1"}
