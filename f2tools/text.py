@@ -22,11 +22,21 @@ EMPTY = "·"
 PAGE_HEAD = '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="f2tools">'
 PICTURE_HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<!-- made by f2tools -->'
 _MAGIC = re.compile(rb"[*?[]")
+_ESCAPE = re.compile(r"\\(?=x[0-9A-Fa-f]{2})")
 
 
 def printable(text: str) -> str:
     """For a terminal: control characters, marks of direction and undecodable bytes as escapes, nothing else touched."""
     return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def printable_name(name: str) -> str:
+    """`printable` for a name, path or target on its own: no two look alike, and every byte can be read back.
+
+    A backslash before what looks like one of our escapes is one itself, `\\x5c`.  `printable` changes nothing in what
+    is made here, so it may become a part of a message; but it is made once.
+    """
+    return printable(_ESCAPE.sub(r"\\x5c", name) if "\\x" in name else name)
 
 
 def printable_lines(text: str) -> str:
@@ -57,18 +67,23 @@ def csv_line(values: Iterable[object]) -> str:
 
 
 def csv_text(text: str) -> str:
-    """A text in such a row."""
-    text = printable(text).replace('"', '""')
-    return f'"\'{text}"' if text.startswith(_FORMULA) else f'"{text}"'
+    """A text in such a row, as of `printable_name`; an apostrophe is put before what would be a formula without one."""
+    text = printable_name(text).replace('"', '""')
+    return f'"\'{text}"' if text.lstrip("'").startswith(_FORMULA) else f'"{text}"'
 
 
 def bodyfile_field(text: str) -> str:
-    """For a body file of The Sleuth Kit, whose fields end at a `|`."""
-    return printable(text).replace("|", "\\x7c")
+    """A name for a body file of The Sleuth Kit, whose fields end at a `|`."""
+    return printable_name(text).replace("|", "\\x7c")
+
+
+def l2t_field(text: str) -> str:
+    """A name for log2timeline's readers, which split rows at commas and know no quotes."""
+    return printable_name(text).replace(",", "\\x2c")
 
 
 def markup(text: str) -> str:
-    """For HTML, SVG and XML such as DFXML, as content or as the value of an attribute."""
+    """For HTML, SVG and XML such as DFXML, as content or as the value of an attribute; a name from `printable_name`."""
     import html
 
     return html.escape(printable(text))

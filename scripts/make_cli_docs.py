@@ -46,6 +46,11 @@ LETTERS = (
     "never written over. Paths in images are `IMAGE:/PATH`, or IMAGE and then paths; `*`, `?` and `[...]` in them are",
     "matched inside the image, so they are quoted for the shell.",
 )
+NAMES = (
+    "Control characters, marks of direction and bytes that are no UTF-8 are printed in names as `\\xNN`, byte by byte;",
+    "a backslash before what would look like that is `\\x5c`, so no two names look alike. A bodyfile has `\\x7c` for",
+    "`|`, l2tcsv `\\x2c` for a comma; lines for `sha256sum -c` have its own escapes, and JSON those of JSON.",
+)
 AROUND = (
     "`f2tools COMMAND --help` says what stands here, and `python -m f2tools` is the same as `f2tools`. For commands",
     'and options completed by the shell: `eval "$(_F2TOOLS_COMPLETE=bash_source f2tools)"` in `~/.bashrc`, with',
@@ -69,7 +74,7 @@ def cli_page() -> str:
     """The reference of all commands."""
     contexts = walk(f2tools, "f2tools", None)
     head = ["# The commands", "", NOTE, "", *EXIT_CODES, ""]
-    head += [*LETTERS, "", *AROUND]
+    head += [*LETTERS, "", *NAMES, "", *AROUND]
     index = [f"- [`{context.command_path}`](#{anchor(context.command_path)})" for context in contexts]
     sections = [line for context in contexts for line in command_section(context)]
     return "\n".join([*head, "", *index, "", *sections]).rstrip() + "\n"

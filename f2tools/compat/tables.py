@@ -8,7 +8,7 @@ from uuid import UUID
 
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import F2FS_EXTENSION_LEN
-from f2tools.text import join, printable
+from f2tools.text import join, printable, printable_name
 
 if TYPE_CHECKING:
     from f2tools.f2fs.layout.checkpoint import Checkpoint
@@ -124,7 +124,7 @@ def tree_lines(volume: Volume) -> Iterator[str]:
         inode = entry.inode
         there = not isinstance(inode, F2fsError)
         locked = int(there and volume.locked(inode))
-        yield f"{ahead}|-- {printable(_name(entry.name))} <ino = {entry.dentry.ino:#x}>, <encrypted ({locked})>"
+        yield f"{ahead}|-- {printable_name(_name(entry.name))} <ino = {entry.dentry.ino:#x}>, <encrypted ({locked})>"
         if there and inode.is_dir and entry.dentry.ino not in met:
             met.add(entry.dentry.ino)
             todo += [(f"{ahead}|   ", below) for below in reversed(volume.listdir(inode))]
@@ -135,7 +135,7 @@ def file_map_lines(volume: Volume) -> Iterator[str]:
     for path, _, entries in volume.walk():
         for entry in entries:
             if not isinstance(entry.inode, F2fsError) and entry.inode.is_file:
-                name = printable(_name(join(path, entry.name)))
+                name = printable_name(_name(join(path, entry.name)))
                 yield f"{name}{blocks_of_file(volume, entry.inode)}"
 
 

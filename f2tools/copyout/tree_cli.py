@@ -21,7 +21,7 @@ from f2tools.copyout.keep import Keep, keep_options
 from f2tools.copyout.walk import Lost, not_in_full, placed, shown
 from f2tools.errors import Usage
 from f2tools.options import force_option, json_option, must_be_free, print_json, progress
-from f2tools.text import printable
+from f2tools.text import printable, printable_name
 
 if TYPE_CHECKING:
     from f2tools.copyout.tree import Tree
@@ -79,7 +79,7 @@ class TreeCommands:
                         continue
                     number = f"{inode.ino:>10} " if numbers else ""
                     name = path if recursive else path.rpartition(b"/")[2] or path
-                    click.echo(number + (long_line(found, inode.mode, name) if long else printable(shown(name))))
+                    click.echo(number + (long_line(found, inode.mode, name) if long else printable_name(shown(name))))
                 doubt = self.doubt(volume)
             if as_json:
                 print_json({"image": image, "entries": rows, "lost": [item.as_dict() for item in lost]})
@@ -234,7 +234,7 @@ def say_lost(lost: list[Lost], target: str | None = None, doubt: str | None = No
     the exit code is 1 then."""
     for item in lost:
         name = shown(item.path) if target is None else placed(target, item.path)
-        click.echo(f"f2tools: {printable(name)}: {printable(item.reason)}", err=True)
+        click.echo(f"f2tools: {printable_name(name)}: {printable(item.reason)}", err=True)
     if doubt is not None:
         click.echo(f"f2tools: {printable(doubt)}", err=True)
     if lost or doubt is not None:

@@ -11,7 +11,7 @@ from typing import Any
 from f2tools.copyout.tree import Node, Tree, walk
 from f2tools.copyout.walk import Lost, shown
 from f2tools.errors import Corrupt, F2fsError
-from f2tools.text import printable
+from f2tools.text import printable_name
 
 PIECE = 1 << 20
 WHOLE_HASH_LIMIT = 64 << 20  # larger files are hashed by segment, so that holes cost nothing
@@ -68,10 +68,10 @@ def time_of(ns: int) -> str:
 def long_line(found: dict[str, Any], mode: int, name: bytes) -> str:
     """A file as a line of `ls -l`."""
     size = ", ".join(map(str, found["rdev"])) if "rdev" in found else str(found["size"])
-    arrow = f" -> {printable(found['target'])}" if "target" in found else ""
+    arrow = f" -> {printable_name(found['target'])}" if "target" in found else ""
     return (
         f"{stat.filemode(mode)} {found['nlink']:>3} {found['uid']:>5} {found['gid']:>5} {size:>10} "
-        f"{time_of(found['mtime_ns'])} {printable(shown(name))}{arrow}"
+        f"{time_of(found['mtime_ns'])} {printable_name(shown(name))}{arrow}"
     )
 
 

@@ -25,7 +25,7 @@ from f2tools.options import (
     undo_option,
 )
 from f2tools.pictures.files import unfinished
-from f2tools.text import printable
+from f2tools.text import printable, printable_name
 
 if TYPE_CHECKING:
     from f2tools.defrag.block_range import Moved
@@ -277,7 +277,7 @@ def _lines(where: Where, outcome: Outcome, ordered: bool, blocks_per_seg: int, b
         yield from free_lines(outcome.state_after.free_runs, block_size)
         yield ""
     for file, why in outcome.left[:SAID]:
-        yield f"left: {printable(file.shown)} in {file.fragments} fragments: {why}"
+        yield f"left: {printable_name(file.shown)} in {file.fragments} fragments: {why}"
     if len(outcome.left) > SAID:
         yield f"... and {len(outcome.left) - SAID} more files left"
     old, new = outcome.fragments

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.defrag.files import FileMap, Runs
-from f2tools.text import EMPTY, PICTURE_HEAD, SHADES, markup, printable, shade
+from f2tools.text import EMPTY, PICTURE_HEAD, SHADES, markup, printable_name, shade
 
 COLUMNS = 64
 HEAT_ROWS = 6
@@ -50,7 +50,7 @@ def file_line(runs: Runs, first: int, end: int) -> str:
 def file_lines(pairs: Iterable[tuple[FileMap, FileMap | None]]) -> Iterator[str]:
     """Files before and after, each line over that part of the volume in which the file lies."""
     for old, new in pairs:
-        yield f"{printable(old.shown)}: {old.blocks} blocks"
+        yield f"{printable_name(old.shown)}: {old.blocks} blocks"
         for one in (old, new):
             if one is not None and one.fragments:
                 first, end = int(one.runs[:, 0].min()), int(one.runs.sum(axis=1).max())
@@ -91,7 +91,7 @@ def svg(
     first, end = main
     scale = wide / (end - first)
     for old, new in files:
-        name = printable(old.shown)
+        name = printable_name(old.shown)
         for runs, one, colour in ((old.runs, old, COLOURS[0]), *(((new.runs, new, COLOURS[1]),) if new else ())):
             said = f"{one.fragments} fragments" if one.fragments != 1 else "1 fragment"
             shown = f"{name if len(name) < 24 else '…' + name[-23:]}: {said}"

@@ -15,7 +15,7 @@ from f2tools.defrag.picture import file_lines, heat_lines
 from f2tools.defrag.room import free_histogram
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.options import human_size
-from f2tools.text import bar, printable
+from f2tools.text import bar, printable_name
 
 BAR = 24
 LISTED = 20  # files in the text
@@ -61,7 +61,8 @@ class FragmentReport:
         for file in worst[:listed]:
             note = f"  ({file.why_fixed})" if file.why_fixed else ""
             size = human_size(file.blocks * self.block_size)
-            yield f"{file.fragments:>9} {file.ideal:>5} {file.score:>6.1f} {size:>10}  {printable(file.shown)}{note}"
+            name = printable_name(file.shown)
+            yield f"{file.fragments:>9} {file.ideal:>5} {file.score:>6.1f} {size:>10}  {name}{note}"
         if len(worst) > listed:
             yield f"... and {len(worst) - listed} more files"
         if worst:
@@ -79,7 +80,7 @@ class FragmentReport:
             f"{sum(file.fragments for file in self.files)} fragments in all"
         )
         for path, text in self.problems:
-            yield f"not read: {printable(path.decode('utf-8', 'surrogateescape'))}: {text}"
+            yield f"not read: {printable_name(path.decode('utf-8', 'surrogateescape'))}: {text}"
 
 
 def free_lines(bins: Sequence[tuple[int, int, int]], block_size: int) -> Iterator[str]:

@@ -37,7 +37,7 @@ from f2tools.options import (
     said_of,
     say_waiting,
 )
-from f2tools.text import printable
+from f2tools.text import printable, printable_name
 
 if TYPE_CHECKING:
     from f2tools.copyout.walk import Lost
@@ -95,7 +95,7 @@ def _say_lost(lost: Iterable[Lost], what: str = "", target: str | None = None) -
             click.echo("f2tools: ... and more; --json has all", err=True)
             return
         name = shown(item.path) if target is None else placed(target, item.path)
-        click.echo(f"f2tools: {what}{printable(name)}: {printable(item.reason)}", err=True)
+        click.echo(f"f2tools: {what}{printable_name(name)}: {printable(item.reason)}", err=True)
 
 
 def _partly() -> NoReturn:
@@ -177,7 +177,7 @@ def ls(
                     documents.add({"path": shown(where), "entries": [row.as_dict() for row in found]})
                     continue
                 if several:
-                    click.echo(("" if first else "\n") + printable(shown(where)) + ":")
+                    click.echo(("" if first else "\n") + printable_name(shown(where)) + ":")
                 show(found)
                 first = False
     if as_json:
@@ -216,7 +216,7 @@ def tree(
     with _open(image, opening) as volume:
         file = listing.file_at(volume, path, follow=True)
         if not as_json:
-            click.echo(printable(path))
+            click.echo(printable_name(path))
         else:
             click.echo("[", nl=False)
         separator = "\n"
@@ -229,8 +229,8 @@ def tree(
                 separator = ",\n"
                 continue
             size = f"[{human_size(row.size):>10}]  " if sizes else ""
-            target = f" -> {printable(shown(row.target))}" if row.target is not None else ""
-            click.echo(f"{branch.prefix}{size}{printable(shown(row.name))}{target}")
+            target = f" -> {printable_name(shown(row.target))}" if row.target is not None else ""
+            click.echo(f"{branch.prefix}{size}{printable_name(shown(row.name))}{target}")
         if as_json:
             click.echo("\n]")
         else:
@@ -274,8 +274,8 @@ def stat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) ->
         for key, what in (("read_error", "what belongs to it"), ("xattr_error", "its extended attributes")):
             if key in item:
                 failed = True
-                name = item["path"] or f"inode {item['ino']}"
-                click.echo(f"f2tools: {printable(name)}: {what} can't all be read: {printable(item[key])}", err=True)
+                name = printable_name(item["path"] or f"inode {item['ino']}")
+                click.echo(f"f2tools: {name}: {what} can't all be read: {printable(item[key])}", err=True)
     if failed:
         _partly()
 
@@ -315,12 +315,12 @@ def cat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) -> 
             except BrokenPipeError:
                 raise
             except F2fsError as error:
-                click.echo(f"f2tools: {printable(path)}: {said_of(error)}", err=True)
+                click.echo(f"f2tools: {printable_name(path)}: {said_of(error)}", err=True)
                 failed = True
             except OSError as error:
                 if error.filename is None:  # our own output, not the image
                     raise
-                click.echo(f"f2tools: {printable(path)}: {error.strerror}", err=True)
+                click.echo(f"f2tools: {printable_name(path)}: {error.strerror}", err=True)
                 failed = True
     if as_json:
         print_json(found)
@@ -524,7 +524,7 @@ def verify(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) 
         print_json(report.as_dict())
     else:
         for path, seal in report.verity.items():
-            click.echo(f"{seal['algorithm']}:{seal['digest']} {printable(path)}")
+            click.echo(f"{seal['algorithm']}:{seal['digest']} {printable_name(path)}")
         kinds = ", ".join(f"{count} {name}" for name, count in report.clusters_by_algorithm.items())
         click.echo(f"{report.names} names looked at")
         click.echo(f"verity: {len(report.verity)} files are what was sealed")

@@ -16,7 +16,7 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.lazy import dataclass
 from f2tools.options import human_size
-from f2tools.text import join, printable
+from f2tools.text import join, printable_name
 
 _NO_MORE_TO_READ = frozenset(("file", "dir", "fifo", "socket"))  # of which `row_of` reads nothing but the inode
 
@@ -188,14 +188,14 @@ def short_lines(found: list[Row], *, inodes: bool) -> Iterator[str]:
     """Names, one a line."""
     if not inodes:
         text = shown(b"".join([row.name for row in found]))
-        if text.isprintable():  # as nearly all are
+        if text.isprintable() and "\\" not in text:  # as nearly all are
             yield from [shown(row.name) for row in found]
         else:
-            yield from [printable(shown(row.name)) for row in found]
+            yield from [printable_name(shown(row.name)) for row in found]
         return
     width = max((len(str(row.ino)) for row in found), default=0)
     for row in found:
-        yield f"{row.ino:>{width}} {printable(shown(row.name))}"
+        yield f"{row.ino:>{width}} {printable_name(shown(row.name))}"
 
 
 def long_lines(found: list[Row], *, inodes: bool, human: bool = False) -> Iterator[str]:
@@ -212,11 +212,11 @@ def long_lines(found: list[Row], *, inodes: bool, human: bool = False) -> Iterat
     ino, nlink, uid, gid, size = (max((len(c[i]) for c in columns), default=1) for i in range(5))
     for row in found:
         number = f"{row.ino:>{ino}} " if inodes else ""
-        name = printable(shown(row.name))
+        name = printable_name(shown(row.name))
         if row.error is not None:
             yield f"{number}?????????? {name}: {row.error}"
             continue
-        target = "" if row.target is None else f" -> {printable(shown(row.target))}"
+        target = "" if row.target is None else f" -> {printable_name(shown(row.target))}"
         yield (
             f"{number}{stat.filemode(row.mode)} {row.nlink:>{nlink}} {row.uid:>{uid}} {row.gid:>{gid}} "
             f"{size_of(row):>{size}} {minute(row.mtime_ns)} {name}{target}"
@@ -341,8 +341,8 @@ def facts(file: File) -> dict[str, Any]:
 def stat_lines(found: dict[str, Any]) -> Iterator[str]:
     """The facts for people."""
     disk = found["disk"]
-    target = f" -> {printable(found['target'])}" if "target" in found else ""
-    name = "by number" if found["path"] is None else printable(found["path"])
+    target = f" -> {printable_name(found['target'])}" if "target" in found else ""
+    name = "by number" if found["path"] is None else printable_name(found["path"])
     yield f"  File: {name}{target}"
     device = f"  Device: {found['rdev'][0]}, {found['rdev'][1]}" if "rdev" in found else ""
     yield f"  Type: {found['type']}  Size: {found['size']}  Blocks: {found['blocks']} of 512 bytes{device}"
@@ -358,7 +358,7 @@ def stat_lines(found: dict[str, Any]) -> Iterator[str]:
             yield f"{label}: {instant(found[key])}"
     flags = [*disk["flags"], *disk["inline"], *disk["advise"]]
     yield f" Flags: {' '.join(flags) or 'none'}"
-    yield f"Parent: inode {disk['parent_ino']}, last known there as {printable(disk['name'])}"
+    yield f"Parent: inode {disk['parent_ino']}, last known there as {printable_name(disk['name'])}"
     if "compress" in found:
         c = found["compress"]
         checks = "with checksums" if c["chksum"] else "without checksums"
@@ -371,7 +371,7 @@ def stat_lines(found: dict[str, Any]) -> Iterator[str]:
     if "policy" in found:
         yield f"Policy: {found['policy']} (fscrypt)"
     for name, value in found.get("xattrs", {}).items():
-        yield f" Xattr: {printable(name)} = {_value(bytes.fromhex(value))}"
+        yield f" Xattr: {printable_name(name)} = {_value(bytes.fromhex(value))}"
     for key in ("read_error", "xattr_error"):
         if key in found:
             yield f" Error: {found[key]}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from f2tools.dump import render
 from f2tools.dump.nodes import VALUE_SHOWN, shown_address
 from f2tools.options import human_size
-from f2tools.text import EMPTY, FULL, SHADES, printable, shade
+from f2tools.text import EMPTY, FULL, SHADES, printable, printable_name, shade
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -323,7 +323,7 @@ def node(console: Console, shown: dict[str, Any]) -> None:
 
 def inode(console: Console, shown: dict[str, Any]) -> None:
     """An inode with its names."""
-    names = [printable(path) for path in shown["paths"]] or ["no name found"]
+    names = [printable_name(path) for path in shown["paths"]] or ["no name found"]
     doubt = "" if shown["paths_confirmed"] else " (by i_pino; no directory confirms it)"
     render.title(console, f"inode {shown['ino']} at block {shown['blkaddr']:#x}: {', '.join(names)}{doubt}")
     inode_body(console, shown)
@@ -332,7 +332,7 @@ def inode(console: Console, shown: dict[str, Any]) -> None:
 def inode_body(console: Console, shown: dict[str, Any]) -> None:
     """The fields of an inode, addresses, nids, xattrs."""
     fields, times = shown["fields"], shown["times"]
-    rows: list[tuple[str, Any]] = [("kind", shown["kind"]), ("name", printable(shown["name"]))]
+    rows: list[tuple[str, Any]] = [("kind", shown["kind"]), ("name", printable_name(shown["name"]))]
     notes = {
         "i_mode": fields["i_mode_octal"],
         "i_advise": _flags(fields["i_advise"], shown["advise_flags"]),
@@ -373,7 +373,7 @@ def _xattr(item: dict[str, Any]) -> tuple[str, str]:
     name = item["name"] or f"[{item['index']}] {bytes.fromhex(item['raw_name']).decode('latin-1')}"
     text = raw[:VALUE_SHOWN].decode("latin-1")
     shown = text if text.isascii() and text.isprintable() else raw[:VALUE_SHOWN].hex()
-    return printable(name), f"{shown}{'...' if len(raw) > VALUE_SHOWN else ''}  ({len(raw)} bytes)"
+    return printable_name(name), f"{shown}{'...' if len(raw) > VALUE_SHOWN else ''}  ({len(raw)} bytes)"
 
 
 def _flags(number: int, names: list[str]) -> str:
@@ -405,7 +405,7 @@ def dentry_table(console: Console, entries: list[dict[str, Any]]) -> None:
         wrong = "" if entry["problem"] is None else f"   <- {entry['problem']}"
         lines.append(
             f"  {entry['block']:>6} {entry['slot']:>5} {entry['hash_code']:>#10x} {entry['ino']:>10} "
-            f"{entry['type']:<8} {state}{printable(entry['name'])}{wrong}"
+            f"{entry['type']:<8} {state}{printable_name(entry['name'])}{wrong}"
         )
     print("\n".join(lines), flush=True)
 
@@ -462,7 +462,7 @@ def block(console: Console, shown: dict[str, Any], *, with_hex: bool) -> None:
     render.pairs(console, rows)
     if shown.get("owner"):
         owner = dict(shown["owner"])
-        owner["paths"] = [printable(path) for path in owner["paths"]]
+        owner["paths"] = [printable_name(path) for path in owner["paths"]]
         render.title(console, "owner, by the summary")
         render.pairs(console, owner.items())
     if "node" in shown:

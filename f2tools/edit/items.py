@@ -15,7 +15,7 @@ from f2tools.errors import F2fsError
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.write.volume import WritableVolume
-from f2tools.text import join, printable
+from f2tools.text import join, printable_name
 
 PIECE = 2 << 20
 _NAME_SPACES = ("user.", "trusted.", "security.", "system.posix_acl_")
@@ -59,7 +59,7 @@ class HostItem:
 
     def __init__(self, path: bytes, follow: bool) -> None:
         self._path = path
-        self.shown = printable(os.fsdecode(path))
+        self.shown = printable_name(os.fsdecode(path))
         self.name = os.path.basename(os.path.abspath(path))
         try:
             status = os.stat(path) if follow else os.lstat(path)
@@ -182,7 +182,7 @@ class ImageItem:
     def __init__(self, volume: Volume, inode: Inode, path: bytes, image: str) -> None:
         self._volume, self._path, self._image = volume, path, image
         self._ino = inode.ino
-        self.shown = printable(f"{image}:{os.fsdecode(path)}")
+        self.shown = printable_name(f"{image}:{os.fsdecode(path)}")
         self.name = path.rstrip(b"/").rpartition(b"/")[2]
         self.mode, self.uid, self.gid = inode.i_mode, inode.i_uid, inode.i_gid
         self.atime_ns, self.mtime_ns = inode.atime_ns, inode.mtime_ns

@@ -17,7 +17,7 @@ from f2tools.f2fs.volume.glob import expand
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.segment import NoFreeSegment
 from f2tools.f2fs.write.volume import WritableVolume
-from f2tools.text import join, printable
+from f2tools.text import join, printable, printable_name
 
 LINKS_FOLLOWED = 40
 
@@ -173,7 +173,7 @@ class Session:
         if isinstance(what, Inside):
             what = what.path
         if isinstance(what, bytes):
-            return printable(f"{self.image}:{os.fsdecode(what)}")
+            return printable_name(f"{self.image}:{os.fsdecode(what)}")
         return printable(str(what))
 
 

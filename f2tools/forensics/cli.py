@@ -31,7 +31,7 @@ from f2tools.options import (
     say_unknown,
     say_waiting,
 )
-from f2tools.text import printable
+from f2tools.text import printable, printable_name
 
 ROWS_AT_ONCE = 1 << 10  # that are written together
 
@@ -243,7 +243,7 @@ def _say_restored(report: CopyReport) -> None:
     if count := len(report.lost):
         click.echo(f"f2tools: {count} {'was' if count == 1 else 'were'} not brought back:", err=True)
     for item in report.lost:  # there is nothing on the host
-        click.echo(f"f2tools: {printable(shown(item.path))}: {printable(item.reason)}", err=True)
+        click.echo(f"f2tools: {printable_name(shown(item.path))}: {printable(item.reason)}", err=True)
     for item in report.partial:
         click.echo(f"f2tools: {printable(report.place(item))}: {printable(item.reason)}", err=True)
 
@@ -276,12 +276,12 @@ def _lines(found: Found) -> Iterator[str]:
     inode = found.inode
     number = f"  (version {found.version})" if found.version is not None else ""
     size, when = ("", "") if inode is None else (human_size(inode.size), local_time(inode.mtime_ns))
-    yield f"{found.grade:9}  {found.type:7} {size:>10}  {when:19}  {printable(shown(found.path))}{number}"
+    yield f"{found.grade:9}  {found.type:7} {size:>10}  {when:19}  {printable_name(shown(found.path))}{number}"
     below = " " * 11
     for path in found.paths[1:]:
-        yield f"{below}linked as {printable(shown(path))}"
+        yield f"{below}linked as {printable_name(shown(path))}"
     for path in found.also:
-        yield f"{below}also known as {printable(shown(path))}"
+        yield f"{below}also known as {printable_name(shown(path))}"
     if found.known:
         yield f"{below}known by {printable(', '.join(found.known))}"
     if found.grade != CERTAIN or found.locked:
@@ -348,7 +348,7 @@ def _show_version(version: Version) -> None:
     owner = f"{inode.uid}:{inode.gid}"
     click.echo(
         f"{version.id:>7}  {version.state:8}  cp {inode.cp_ver:<10}  {stat.filemode(inode.mode)}"
-        f" {owner:>9} {inode.size:>10}  {iso(inode.mtime_ns)}  {printable(shown(version.paths[0]))}"
+        f" {owner:>9} {inode.size:>10}  {iso(inode.mtime_ns)}  {printable_name(shown(version.paths[0]))}"
     )
     click.echo(f"{'':9}{printable('; '.join(version.changes))}")
 

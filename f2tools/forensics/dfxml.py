@@ -19,7 +19,7 @@ from f2tools.forensics.past import InodeVersion
 from f2tools.forensics.states import Line, lines
 from f2tools.forensics.times import iso, utc
 from f2tools.forensics.undelete import Found, Undelete
-from f2tools.text import markup
+from f2tools.text import markup, printable_name
 from f2tools.version import __version__
 
 VERSION = "2.0.0-beta.0"  # of the schema
@@ -77,7 +77,7 @@ def _fileobject(run: Undelete, line: Line, number: int, base: int | None, hashes
     inode = line.inode
     yield "    <fileobject>"
     for path in dict.fromkeys((line.path, *line.names)):
-        yield f"      <filename>{markup(shown(path))}</filename>"
+        yield f"      <filename>{markup(printable_name(shown(path)))}</filename>"
     yield f"      <id>{number}</id>"
     living = int(line.state == "live")
     if inode is None:
@@ -98,7 +98,7 @@ def _fileobject(run: Undelete, line: Line, number: int, base: int | None, hashes
         for reason in found.reasons:
             yield f"      <f2fs:reason>{markup(reason)}</f2fs:reason>"
     for path in line.also:
-        yield f"      <f2fs:also_known_as>{markup(shown(path))}</f2fs:also_known_as>"
+        yield f"      <f2fs:also_known_as>{markup(printable_name(shown(path)))}</f2fs:also_known_as>"
     yield "    </fileobject>"
 
 

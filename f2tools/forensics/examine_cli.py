@@ -28,7 +28,7 @@ from f2tools.options import (
     say_unknown,
     say_waiting,
 )
-from f2tools.text import printable
+from f2tools.text import printable, printable_name
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.layouts import Layout
@@ -72,7 +72,7 @@ def _whose(owner: Owner | None) -> str:
         return "owner not known"
     if owner.ino is None:
         return f"node {owner.nid} [{owner.ofs_in_node}]"
-    path = "" if owner.path is None else " " + printable(os.fsdecode(owner.path))
+    path = "" if owner.path is None else " " + printable_name(os.fsdecode(owner.path))
     return f"inode {owner.ino} [{owner.ofs_in_node}]{path}"
 
 
@@ -180,14 +180,14 @@ def slack(
             else:
                 if not count:
                     click.echo(f"{'OFFSET':14}  {'KIND':6} BYTES  FILE  WHAT IS LEFT")
-                path = printable(os.fsdecode(piece.path))
+                path = printable_name(os.fsdecode(piece.path))
                 what = f"{piece.name_text()} (inode {piece.gone_ino})" if piece.kind == "dentry" else piece.preview()
                 click.echo(f"{piece.offset:#014x}  {piece.kind:6} {len(piece.data):>5}  {path}  {what}")
             count += 1
     if not as_json:
         click.echo(f"{count} pieces", err=True)
     for path, text in problems:
-        click.echo(f"f2tools: {printable(os.fsdecode(path))}: {printable(text)}", err=True)
+        click.echo(f"f2tools: {printable_name(os.fsdecode(path))}: {printable(text)}", err=True)
     if problems:
         click.get_current_context().exit(1)
 

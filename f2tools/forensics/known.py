@@ -20,7 +20,7 @@ from f2tools.errors import F2fsError, Usage
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.content import HASHED_TIMES, not_hashed, zeros_into
 from f2tools.forensics.undelete import CERTAIN, PROBABLE, Undelete
-from f2tools.text import csv_line, printable
+from f2tools.text import csv_line, printable_name
 
 HASHES = ("md5", "sha1", "sha256")
 FORMS = ("hashdeep", "md5", "sha1", "sha256", "nsrl")
@@ -193,7 +193,7 @@ def set_lines(files: Iterable[Hashed], form: str) -> Iterator[str]:
     for one in files:
         path = shown(one.path.lstrip(b"/"))
         if form == "hashdeep":
-            yield f"{one.size},{','.join(one.sums[name] for name in HASHES)},{printable(path)}"
+            yield f"{one.size},{','.join(one.sums[name] for name in HASHES)},{printable_name(path)}"
         elif form == "nsrl":
             yield csv_line((one.sums["sha1"].upper(), one.sums["md5"].upper(), path.rpartition("/")[2], one.size))
         else:

@@ -24,7 +24,7 @@ from f2tools.f2fs.volume.data import Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.slots import read_slots
-from f2tools.text import join, printable
+from f2tools.text import join, printable_name
 
 BATCH = 512  # last blocks read at a time
 
@@ -45,7 +45,7 @@ class Slack:
 
     def name_text(self) -> str:
         """The name in a freed slot."""
-        return printable((self.shown or self.data).decode("utf-8", "surrogateescape"))
+        return printable_name((self.shown or self.data).decode("utf-8", "surrogateescape"))
 
     def preview(self) -> str:
         """The beginning, for a terminal."""

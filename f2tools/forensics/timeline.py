@@ -22,7 +22,7 @@ from f2tools.forensics.states import Line, lines
 from f2tools.forensics.times import FIRST_NS, LAST_NS, is_beyond, iso, iso_times, nearest
 from f2tools.forensics.undelete import Undelete
 from f2tools.process import without_collector
-from f2tools.text import bodyfile_field, csv_line, csv_text, printable
+from f2tools.text import bodyfile_field, csv_line, csv_text, l2t_field
 
 FORMATS = ("bodyfile", "csv", "jsonl", "l2tcsv", "dfxml")
 ROWS = 1 << 14  # rows whose times are made into text at once
@@ -212,4 +212,4 @@ def _l2t_row(line: Line, time_ns: int, kinds: list[str]) -> str | None:
         2, path, inode.ino, f"also known as {line.before()}" if line.also else "-", "f2tools",
         "; ".join(f"{name}: {value}" for name, value in extra.items()),
     )  # fmt: skip
-    return ",".join(printable(str(field)).replace(",", "\\x2c") for field in fields)
+    return ",".join(l2t_field(str(field)) for field in fields)

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Any
 
 from f2tools.fsck.plans import RepairPlan
-from f2tools.text import printable
+from f2tools.text import printable, printable_name
 
 _HEX = ("blkaddr",)
 
@@ -80,7 +80,7 @@ class Finding:
             if value is not None:
                 parts.append(f"{name} {value:#x}" if name in _HEX else f"{name} {value}")
         if self.path is not None:
-            parts.append(printable(self.path))
+            parts.append(printable_name(self.path))
         return ", ".join(parts)
 
     @property

@@ -11,7 +11,7 @@ from f2tools.options import human_size
 from f2tools.pictures.svg import Line, Picture
 from f2tools.recover.older import Verdict
 from f2tools.recover.plan import Comeback, RecoveryPlan, Step
-from f2tools.text import printable
+from f2tools.text import printable, printable_name
 
 WIDTH = 64  # node blocks in a line of the picture
 FILES_SHOWN = 20
@@ -41,7 +41,7 @@ def lines_of(plan: RecoveryPlan, image: str, verbose: bool) -> Iterator[str]:
         held = (
             "its inode can't be read" if orphan.size is None else f"{human_size(orphan.size)}, {orphan.blocks} blocks"
         )
-        name = f" {printable(orphan.name)!r}" if orphan.name else ""
+        name = f" {printable_name(orphan.name)!r}" if orphan.name else ""
         yield f"goes:       inode {orphan.ino}{name}, open without a name at the checkpoint: {held}"
     for bad in plan.refused:
         yield f"refused:    the node of inode {bad.ino} at {bad.blkaddr:#x}: {bad.why}; with it, nothing comes back"
@@ -68,7 +68,7 @@ def older_lines(older: Verdict) -> Iterator[str]:
     if older.given_up:
         yield f"  given up: {older.given_up} node blocks that were fsync'ed after the newer checkpoint"
     for file in older.files[:FILES_SHOWN]:
-        name = printable(file.path) if file.path else f"inode {file.ino}"
+        name = printable_name(file.path) if file.path else f"inode {file.ino}"
         found = f"{file.overwritten} written over, {file.zero} only zeros"
         yield f"  {name} (inode {file.ino}): {file.blocks} blocks are not kept by the newer checkpoint; {found}"
     if len(older.files) > FILES_SHOWN:
@@ -76,7 +76,7 @@ def older_lines(older: Verdict) -> Iterator[str]:
 
 
 def _said_of(file: Comeback) -> str:
-    where = printable(file.path) if file.path else f"inode {file.ino}"
+    where = printable_name(file.path) if file.path else f"inode {file.ino}"
     parts = [f"{where} (inode {file.ino})"]
     if file.size_after is not None:
         after = human_size(file.size_after)
@@ -86,7 +86,7 @@ def _said_of(file: Comeback) -> str:
     if file.new:
         parts.append("a new file")
     if file.name_added:
-        parts.append(f"its name {printable(file.name_added)!r} is added to directory {file.in_directory}")
+        parts.append(f"its name {printable_name(file.name_added)!r} is added to directory {file.in_directory}")
     if file.replaces:
         parts.append(f"in the place of inode {file.replaces}")
     if file.replaced_by:

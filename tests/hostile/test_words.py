@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import os
 import re
@@ -11,17 +12,29 @@ import shutil
 import subprocess
 import sys
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import f2tools
 from f2tools.errors import F2fsError
 from f2tools.fuse.needed import require_fuse
 from f2tools.fuse.options import ServeOptions
 from f2tools.options import said_of
-from f2tools.text import bodyfile_field, command_line, csv_line, markup, printable
+from f2tools.text import (
+    bodyfile_field,
+    command_line,
+    csv_line,
+    csv_text,
+    l2t_field,
+    markup,
+    printable,
+    printable_name,
+)
 from tests.dump.craft import f2
 from tests.hostile.forge import LINK, Forge
 
@@ -177,6 +190,51 @@ def test_one_function_escapes_for_each_kind_of_reader() -> None:
     assert printable(name) == "a\\x1b|<\\x0a\\xe2\\x80\\xae\\xff"
     assert bodyfile_field(name) == "a\\x1b\\x7c<\\x0a\\xe2\\x80\\xae\\xff"
     assert markup(name) == "a\\x1b|&lt;\\x0a\\xe2\\x80\\xae\\xff"
+
+
+def read_back(text: str) -> bytes:
+    """The name that `printable_name` was given."""
+    raw = re.sub(rb"\\x([0-9a-f]{2})", lambda found: bytes([int(found[1], 16)]), text.encode())
+    assert printable_name(os.fsdecode(raw)) == text
+    return raw
+
+
+@pytest.mark.parametrize("write", [printable_name, bodyfile_field, l2t_field, csv_text])
+def test_no_two_names_look_alike(write: Callable[[str], str]) -> None:
+    signs = ["\\", "x", "0", "a", "\n", "|", ","] if write is not csv_text else ["\\", "x", "0a", "\n", '"', "'", "="]
+    names = ["".join(some) for length in range(6) for some in itertools.product(signs, repeat=length)]
+    names += [rf"a\x{byte:02x}b" for byte in range(256)] + [f"a{os.fsdecode(bytes([byte]))}b" for byte in range(256)]
+    names += [r"\x5c", r"\\x5c", r"\x5cx5c", r"\x5Cx", r"C:\xfade", r"\xe2\x80\xae", "\u202e", "\\\u202e", r"\x5c\x5c"]
+    texts = {write(name) for name in dict.fromkeys(names)}
+    assert len(texts) == len(set(names))
+    assert not any(raw_characters(text) or "\n" in text for text in texts)
+
+
+@given(st.binary(max_size=12) | st.text(r"\xX05cab" + "\n\u202e", max_size=12).map(str.encode))
+def test_a_name_can_be_read_back_and_stays_in_a_message(raw: bytes) -> None:
+    text = printable_name(os.fsdecode(raw))
+    assert read_back(text) == raw
+    assert printable(text) == text
+
+
+@pytest.mark.parametrize("name", ["plain", r"C:\Users\x", r"a\b", r"\\server\xenon", "ü|,", r"\x", r"\xg0"])
+def test_an_ordinary_name_is_not_changed(name: str) -> None:
+    assert printable_name(name) == name
+
+
+def test_a_name_with_a_newline_and_one_that_looks_like_it_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    for name in ("a\nb", r"a\x0ab"):
+        (tmp_path / "tree" / name).write_bytes(b"x")
+    image = tmp_path / "image"
+    assert f2("mkfs", image, "--size", "64M", "--from", tmp_path / "tree", "-q").code == 0
+    for command in (
+        ["dump", "ls"], ["dump", "ls", "-l"], ["dump", "ls", "-i"], ["dump", "tree"], ["dump", "dentries"], ["fls"],
+        ["hashes"], ["hashes", "--format", "nsrl"], ["timeline"],
+        *(["timeline", "--format", form] for form in ("bodyfile", "l2tcsv", "dfxml")),
+    ):  # fmt: skip
+        said = f2(*command, image, *(["/"] if command[-1] == "dentries" else [])).text
+        assert len(re.findall(r"a\\x0ab", said)) == len(re.findall(r"a\\x5cx0ab", said)) > 0, command
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash reads $'...'")

@@ -18,7 +18,7 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.forensics.content import zeros_into
 from f2tools.forensics.tsk.meta import NEVER, Case, Clock, Meta
 from f2tools.forensics.undelete import Found
-from f2tools.text import bodyfile_field, join, printable
+from f2tools.text import bodyfile_field, join, printable_name
 
 ORPHANS = b"$OrphanFiles"
 TYPES = {"file": "r", "dir": "d", "symlink": "l", "fifo": "p", "char": "c", "block": "b", "socket": "h"}
@@ -185,7 +185,7 @@ def line(name: Name, full: bool, clock: Clock | None) -> str:
     kind = "V" if name.kind == "V" else name.meta.kind if name.meta else "-"
     address = name.meta.address if name.meta else str(name.ino)
     plus = "" if full or not name.depth else "+" * name.depth + " "
-    text = printable(shown(name.path if full else name.name))
+    text = printable_name(shown(name.path if full else name.name))
     mark = f"{'* ' if name.deleted else ''}{address}{'(realloc)' if name.in_use else ''}"
     short = f"{plus}{name.kind}/{kind} {mark}:\t{text}"
     if clock is None:

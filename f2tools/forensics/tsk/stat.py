@@ -11,7 +11,7 @@ from f2tools.copyout.walk import shown
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import ADVISE_FLAGS, CP_FLAGS, FEATURES, INLINE_FLAGS, INODE_FLAGS, flag_names
 from f2tools.forensics.tsk.meta import Clock, File, Meta
-from f2tools.text import printable
+from f2tools.text import printable, printable_name
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
@@ -31,7 +31,7 @@ def inode_lines(file: File, clock: Clock, runs: bool = False) -> Iterator[str]:
     yield f"Inode Block: {meta.blkaddr}"
     yield f"Generation Id: {meta.generation}"
     if inode.kind == "symlink":
-        yield f"symbolic link to: {printable(_target(file))}"
+        yield f"symbolic link to: {printable_name(_target(file))}"
     yield f"uid / gid: {meta.uid} / {meta.gid}"
     yield f"mode: {meta.filemode}"
     if inode.kind in ("char", "block"):
@@ -94,7 +94,7 @@ def _attributes(file: File) -> Iterator[str]:
     if found:
         yield "Extended Attributes:"
         for name, value in found.items():
-            yield f"{printable(name)}={printable(shown(value))}"
+            yield f"{printable_name(name)}={printable_name(shown(value))}"
 
 
 def _runs(addresses: Iterable[int]) -> Iterator[tuple[int, int]]:
