@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
-from f2tools.errors import DeviceError, Taken
+from f2tools.errors import DeviceError, Taken, Usage
 from f2tools.text import PAGE_HEAD, PICTURE_HEAD
 
 PRIVATE = 0o600
@@ -31,17 +31,24 @@ _MADE_HERE = {
     "page": (PAGE_HEAD.encode(), "an HTML page"),
     "svg": (PICTURE_HEAD.encode(), "an SVG picture"),
     "png": (b"Software\0f2tools", "a PNG picture"),
-    "parquet": (b"PAR1", "a table of Parquet"),
 }
 _HEAD_BYTES = 256
 
 
-def only_over_its_kind(**outputs: str | None) -> None:
-    """Raise Taken where a page, svg or png would replace a file that f2tools did not make as such, or a parquet a file
-    of another kind, such as an image named by mistake.
+def only_over_its_kind(*beside: str, **outputs: str | None) -> None:
+    """Raise Taken where a page, svg or png would replace a file that f2tools did not make as such, such as an image
+    named by mistake; Usage where two outputs of one command have the same name.
 
-    For outputs that are made again and again, where a run may replace what the one before has written.
+    For outputs that are made again and again, where a run may replace what the one before has written.  `beside` are
+    the other files that the command makes; what those may replace is settled where they are written.
     """
+    names: set[str] = set()
+    for path in (*beside, *filter(None, outputs.values())):
+        directory, name = os.path.split(path)
+        place = os.path.join(os.path.realpath(directory), name)
+        if place in names:
+            raise Usage(f"{path}: two outputs have this name; give each its own")
+        names.add(place)
     for kind, path in outputs.items():
         if path is None or not os.path.isfile(path):
             continue
@@ -49,8 +56,9 @@ def only_over_its_kind(**outputs: str | None) -> None:
         with open(path, "rb") as file:
             head = file.read(_HEAD_BYTES)
         if head and mark not in head:
-            whose = "" if kind == "parquet" else " that f2tools made"
-            raise Taken(f"{path}: is there already, and is not {what}{whose}; give another name, or remove it first")
+            raise Taken(
+                f"{path}: is there already, and is not {what} that f2tools made; give another name, or remove it first"
+            )
 
 
 def create(path: str, mode: int = PRIVATE) -> int:

@@ -109,7 +109,7 @@ def defrag(
         raise Usage("--access-list says which files; leave out the paths")
     if dry_run and undo:
         raise Usage("--dry-run writes nothing that --undo could keep")
-    newfile.only_over_its_kind(svg=svg)
+    newfile.only_over_its_kind(*filter(None, [undo]), svg=svg)
     where = Where(image, devices, dry_run, undo)
     chosen = (*paths, *more_paths) or ("/",)
     if only_report:

@@ -42,10 +42,12 @@ def _command(verb: str, short: str) -> click.Command:
     ) -> None:  # fmt: skip
         from f2tools.fleet.page import page
         from f2tools.fleet.run import FleetRequest, run
+        from f2tools.fleet.tables import only_over_own_tables, table_paths
         from f2tools.fleet.targets import targets_of
         from f2tools.fleet.verbs import Options
 
-        newfile.only_over_its_kind(page=html, parquet=output)
+        newfile.only_over_its_kind(*table_paths(output), page=html)
+        only_over_own_tables(output)
         names = targets_of(targets, traces=verb == "trace")
         request = FleetRequest(verb, names, output, jobs, scheduler, Options(**more), fresh)
         try:

@@ -11,13 +11,12 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Self
 
 from f2tools import newfile, untrusted_json
 from f2tools.device.media.remote import without_credentials
-from f2tools.errors import DeviceError, Usage
+from f2tools.errors import DeviceError, Taken, Usage
 from f2tools.fleet.tables import fits
 from f2tools.fleet.verbs import VERBS, Options
 from f2tools.fleet.work import Result
@@ -25,6 +24,8 @@ from f2tools.version import __version__
 
 FORMAT = 1
 SUFFIX = ".part"
+_BEGIN = b'{"format": '
+_MOST_HEAD = 1 << 16  # bytes of the line that names the run
 
 
 class Journal:
@@ -35,9 +36,6 @@ class Journal:
         self._places: dict[str, int] = {}
         self._verb = VERBS[verb]
         self._head = {"format": FORMAT, "f2tools": __version__, "verb": verb, "options": asdict(options)}
-        if fresh:
-            with suppress(FileNotFoundError):
-                os.unlink(self.path)
         try:
             fd = newfile.create(self.path)
         except FileExistsError:
@@ -49,14 +47,16 @@ class Journal:
             self._file.close()
             raise DeviceError(f"{self.path}: another run is writing {output}; wait for it, or name another") from None
         try:
-            self._resume()
+            self._resume(fresh)
         except BaseException:
             self._file.close()
             raise
 
-    def _resume(self) -> None:
-        line = self._file.readline()
-        if not line.endswith(b"\n"):
+    def _resume(self, fresh: bool) -> None:
+        line = self._file.readline(_MOST_HEAD)
+        if not (line.startswith(_BEGIN) or _BEGIN.startswith(line)):
+            raise Taken(f"{self.path}: is there already, and is not of `f2tools fleet`; remove it, or name another OUT")
+        if fresh or not line.endswith(b"\n"):
             self._file.truncate(0)
             self._append(self._head)
             return

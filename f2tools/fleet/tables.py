@@ -6,29 +6,49 @@ same targets give the same bytes, however many workers there were.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import IO, Any, TypeGuard
 
 from f2tools import newfile
-from f2tools.errors import Usage
+from f2tools.errors import Taken, Usage
 from f2tools.fleet.verbs import Row, Verb
 from f2tools.fleet.work import Result
 
 ROWS = 16_384  # of one row group, which is what is held in memory
 ENDING = ".parquet"
+MARK = {b"made by": b"f2tools fleet"}  # in the metadata of a table
 
 
-def findings_path(output: str) -> str:
-    """Where the second table goes: `out.findings.parquet` for `out.parquet`."""
-    return f"{output.removesuffix(ENDING)}.findings{ENDING}"
+def table_paths(output: str) -> tuple[str, str]:
+    """Where the two tables go: `out.parquet`, and `out.findings.parquet` beside it."""
+    return output, f"{output.removesuffix(ENDING)}.findings{ENDING}"
+
+
+def only_over_own_tables(output: str) -> None:
+    """Raise Taken where a file that is no table of a fleet would be replaced by one."""
+    for path in table_paths(output):
+        if os.path.isfile(path) and os.path.getsize(path) and not _is_own(path):
+            raise Taken(
+                f"{path}: is there already, and is no table of `f2tools fleet`; give another name, or remove it first"
+            )
+
+
+def _is_own(path: str) -> bool:
+    pyarrow, parquet = needed()
+    try:
+        return MARK.items() <= (parquet.read_schema(path).metadata or {}).items()
+    except (pyarrow.ArrowException, OSError):
+        return False
 
 
 def write_tables(output: str, verb: Verb, results: Iterable[Result]) -> None:
     """Write both files; each takes its name when it is whole."""
     with ExitStack() as stack:
-        findings = stack.enter_context(newfile.replacing(findings_path(output)))
-        rows = stack.enter_context(newfile.replacing(output))
+        rows_path, findings_path = table_paths(output)
+        findings = stack.enter_context(newfile.replacing(findings_path))
+        rows = stack.enter_context(newfile.replacing(rows_path))
         first = stack.enter_context(_Table(rows, verb.columns))
         second = stack.enter_context(_Table(findings, verb.finding_columns))
         for result in results:
@@ -43,7 +63,8 @@ class _Table:
     def __init__(self, file: IO[bytes], columns: dict[str, str]) -> None:
         pyarrow, parquet = needed()
         self._pyarrow = pyarrow
-        self._schema = pyarrow.schema([(name, getattr(pyarrow, _TYPES[kind])()) for name, kind in columns.items()])
+        fields = [(name, getattr(pyarrow, _TYPES[kind])()) for name, kind in columns.items()]
+        self._schema = pyarrow.schema(fields, metadata=MARK)
         self._writer = parquet.ParquetWriter(file, self._schema, compression="zstd")
         self._rows: list[Row] = []
 

@@ -113,11 +113,13 @@ def analyze(
     from f2tools.trace.analyze import analyze as run_analysis
 
     _have_what_is_needed(png, parquet_directory)
-    newfile.only_over_its_kind(page=html, svg=svg, png=png)
+    tables: list[str] = []
     if csv_directory or parquet_directory:
-        from f2tools.trace.report.text import only_over_own_tables
+        from f2tools.trace.report.text import only_over_own_tables, table_paths
 
+        tables = table_paths(csv_directory, parquet_directory)
         only_over_own_tables(csv_directory, parquet_directory)
+    newfile.only_over_its_kind(*tables, page=html, svg=svg, png=png)
     if app_bytes is not None and fio is not None:
         raise Usage("--app-bytes and --fio say the same thing; give one of them")
     if fio is not None:

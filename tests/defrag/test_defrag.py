@@ -656,6 +656,14 @@ def test_the_report_changes_nothing_and_names_the_worst(copy: Path, tmp_path: Pa
     assert copy.read_bytes() == before
 
 
+def test_the_picture_does_not_replace_the_undo_log(copy: Path, tmp_path: Path) -> None:
+    before = copy.read_bytes()
+    with pytest.raises(Usage, match="two outputs have this name"):
+        run(copy, "--undo", tmp_path / "both", "--svg", tmp_path / "both")
+    assert copy.read_bytes() == before
+    assert not (tmp_path / "both").exists()
+
+
 def test_before_and_after_are_shown_and_drawn(copy: Path, tmp_path: Path) -> None:
     said = run(copy, "--svg", tmp_path / "d.svg")
     assert "valid blocks in segments before" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from distributed import Client, LocalCluster
@@ -133,6 +135,30 @@ def test_processes_of_its_own_give_the_same_bytes(
     wanted = {"target": "string", "ok": "bool", "errors": "int64", "warnings": "int64", "reason": "string"}
     assert {name: str(schema.field(name).type) for name in wanted} == wanted
     assert len(rows(out)) == len(fleet)
+
+
+def test_only_tables_of_a_fleet_are_replaced(scheduler: str, tmp_path: Path) -> None:
+    words = ("fleet", "info", images.reference("base").path, "--scheduler", scheduler)
+    shutil.copy(images.reference("base").path, tmp_path / "y.findings.parquet")
+    theirs = tmp_path / "theirs.parquet"
+    pq.write_table(pa.table({"f2tools fleet": ["f2tools fleet"]}), theirs)
+    shutil.copy(theirs, tmp_path / "z.parquet.part")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for out in ("y.parquet", "theirs.parquet", "z.parquet"):
+        for more in ((), ("--fresh",)):
+            done = f2(*words, "-o", tmp_path / out, *more)
+            assert (done.code, "is there already, and is no" in done.err) == (1, True), done.err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path in before} == before
+    for _ in range(2):
+        assert f2(*words, "-o", tmp_path / "mine.parquet", "--html", tmp_path / "mine.html").code == 0
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.findings.parquet", "./x.parquet"])
+def test_the_page_is_none_of_the_tables(name: str, scheduler: str, tmp_path: Path) -> None:
+    words = ("fleet", "info", "gone.img", "--scheduler", scheduler, "-o", tmp_path / "x.parquet")
+    done = f2(*words, "--html", f"{tmp_path}/{name}")
+    assert (done.code, "two outputs have this name" in done.err) == (2, True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def worker_pids(address: str) -> list[int]:

@@ -149,6 +149,15 @@ def test_only_a_page_that_f2tools_made_is_replaced(tmp_path: Path) -> None:
     assert mine.read_text() == "<!DOCTYPE html><p>mine</p>"
 
 
+@pytest.mark.parametrize(
+    "outputs", ["--html {0}/a --svg {0}/a", "--csv {0} --html {0}/areas.csv", "--svg {0}/b --png {0}/../{1}/b"]
+)
+def test_two_outputs_have_two_names(tmp_path: Path, outputs: str) -> None:
+    with pytest.raises(Usage, match="two outputs have this name"):
+        trace("analyze", CHURN, *outputs.format(tmp_path, tmp_path.name).split())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_names_in_a_trace_are_no_markup(tmp_path: Path) -> None:
     evil = b"<img src=x>\x1b[2J"
     events = [traces.note(0, 0, evil, 100), traces.note(1, 2, evil), *request(10, 0)]

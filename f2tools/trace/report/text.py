@@ -231,6 +231,12 @@ def tables(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return {name: rows for name, rows in found.items() if rows}
 
 
+def table_paths(csv_directory: str | None, parquet_directory: str | None) -> list[str]:
+    """Where `write_csv` and `write_parquet` may put tables."""
+    endings = ((csv_directory, "csv"), (parquet_directory, "parquet"))
+    return [str(Path(directory) / f"{name}.{end}") for directory, end in endings if directory for name in FIRST_COLUMNS]
+
+
 def only_over_own_tables(csv_directory: str | None, parquet_directory: str | None) -> None:
     """Raise Taken where a file that is no such table would be replaced by one of that name."""
     for name, columns in FIRST_COLUMNS.items():
@@ -241,7 +247,6 @@ def only_over_own_tables(csv_directory: str | None, parquet_directory: str | Non
             with in_csv.open("rb") as file:
                 _must_be_own(in_csv, file.read(len(begin)) == begin)
         if parquet_directory and in_parquet.is_file():
-            newfile.only_over_its_kind(parquet=str(in_parquet))
             pyarrow, parquet = needed()
             try:
                 names = parquet.read_schema(in_parquet).names
