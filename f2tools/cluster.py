@@ -15,7 +15,7 @@ import struct
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,6 +33,10 @@ SECONDS_TO_CONNECT = 20
 SECONDS_TO_ANSWER = 10
 # what bytes of another protocol lead to when dask takes them for lengths and messages of its own
 NO_DASK = (MemoryError, OverflowError, ValueError, TypeError, KeyError, AssertionError, struct.error)
+
+
+class SchedulerGone(DeviceError):
+    """The scheduler went away, and what it had under way with it."""
 
 
 @contextmanager
@@ -80,7 +84,8 @@ def _deaf() -> Iterator[None]:
 def _connected(address: str) -> Iterator[Client]:
     from distributed import Client
 
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in ("distributed", "distributed.client"):  # those that dask gives levels of their own
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     check_address(address)
     _must_answer(address)
     try:
@@ -169,9 +174,20 @@ def threads_of(client: Client) -> int:
 
 def mapped(client: Client, do: Callable[[Any], T], values: Iterable[Any]) -> Iterator[tuple[Any, T | BaseException]]:
     """(value, what `do` makes of it) as they are finished; an exception in its place where no worker could do it.
+    SchedulerGone where the scheduler is lost meanwhile.
 
     Only a few tasks for each worker are handed out at a time, so that neither they nor their results pile up.
     """
+    address = client.scheduler.address
+    try:
+        yield from _mapped(client, do, values)
+    except (OSError, CancelledError):  # of the client: what a task raises is its result
+        raise SchedulerGone(
+            f"{address}: the dask scheduler is gone; start it again and give the same command"
+        ) from None
+
+
+def _mapped(client: Client, do: Callable[[Any], T], values: Iterable[Any]) -> Iterator[tuple[Any, T | BaseException]]:
     from distributed import as_completed
 
     todo = iter(values)

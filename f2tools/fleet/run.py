@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from f2tools.cluster import cluster, mapped
+from f2tools.cluster import SchedulerGone, cluster, mapped
 from f2tools.errors import Usage
 from f2tools.fleet.journal import Journal
 from f2tools.fleet.summary import Summary
@@ -34,7 +34,7 @@ def run(
     resumed: Callable[[int], None] = lambda count: None,
     advance: Callable[[int], None] = lambda count: None,
 ) -> Summary:
-    """Look at every target and write the tables; returns the summary.
+    """Look at every target and write the tables; returns the summary.  SchedulerGone leaves the journal.
 
     `resumed` is told how many targets an earlier run has done, `advance` when one is.
     """
@@ -48,14 +48,21 @@ def run(
             resumed(len(request.targets) - len(todo))
             advance(len(request.targets) - len(todo))
         if todo:
-            with cluster(min(request.jobs, len(todo)), request.scheduler) as client:
-                look = partial(look_at, request.verb, options=request.options)
-                for target, result in mapped(client, look, todo):
-                    if isinstance(result, BaseException):
-                        result = failed(target, f"no worker could do it: {type(result).__name__}: {result}")
-                    journal.add(target, result)
-                    advance(1)
+            try:
+                _look_at_all(request, todo, journal, advance)
+            except SchedulerGone as error:
+                raise SchedulerGone(f"{error}, which goes on from what is done") from None
         summary = Summary(request.verb)
         write_tables(request.output, verb, map(summary.add, journal.results(request.targets)))
         journal.drop()
     return summary
+
+
+def _look_at_all(request: FleetRequest, todo: list[str], journal: Journal, advance: Callable[[int], None]) -> None:
+    with cluster(min(request.jobs, len(todo)), request.scheduler) as client:
+        look = partial(look_at, request.verb, options=request.options)
+        for target, result in mapped(client, look, todo):
+            if isinstance(result, BaseException):
+                result = failed(target, f"no worker could do it: {type(result).__name__}: {result}")
+            journal.add(target, result)
+            advance(1)

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from f2tools import cluster as fleet_cluster
+from f2tools.cluster import SchedulerGone
 from f2tools.fleet.journal import Journal
 from f2tools.fleet.page import page as page_of
 from f2tools.fleet.run import FleetRequest, run
@@ -228,6 +230,42 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was(
     run(request, resumed=told.append)
     assert told == [3]
     assert both_tables(out) == expected
+
+
+@contextmanager
+def own_scheduler() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """(address, process) of a scheduler that a test may kill; it has one worker."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    dask = (sys.executable, "-m", "dask")
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    words = (*dask, "scheduler", "--host", "127.0.0.1", "--port", address.rpartition(":")[2], "--no-dashboard")
+    process = subprocess.Popen(words, **quiet)
+    worker = subprocess.Popen((*dask, "worker", address, "--nthreads", "1", "--no-dashboard", "--no-nanny"), **quiet)
+    try:
+        with Client(address, set_as_default=False, timeout=60) as client:
+            client.wait_for_workers(1, timeout=60)
+        yield address, process
+    finally:
+        for each in (process, worker):
+            each.kill()
+            each.wait()
+
+
+def test_a_scheduler_that_dies_is_named_and_what_is_done_is_kept(scheduler: str, tmp_path: Path) -> None:
+    targets, out = [f"gone-{number}.img" for number in range(40)], tmp_path / "out.parquet"
+    with own_scheduler() as (address, process):
+
+        def advance(_: int) -> None:
+            process.kill()
+            process.wait()
+
+        with pytest.raises(SchedulerGone, match=f"{address}: the dask scheduler is gone; start it .* what is done"):
+            run(FleetRequest("info", targets, str(out), scheduler=address), advance=advance)
+    told: list[int] = []
+    run(FleetRequest("info", targets, str(out), scheduler=scheduler), resumed=told.append)
+    assert told[0] >= 1
+    assert len(rows(out)) == 40
 
 
 ROW = {"target": "a", "ok": True, "reason": None, "looked_at": True}
