@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -102,6 +103,33 @@ def _partly() -> NoReturn:
     click.get_current_context().exit(1)
 
 
+def _expanded(volume: Volume, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """The paths with their patterns expanded; Usage, before anything is printed, where one is `ino:` and no number."""
+    from f2tools.dump.listing import number_of
+    from f2tools.f2fs.volume.glob import expand_all
+
+    for path in paths:
+        number_of(path)
+    return expand_all(volume, paths)
+
+
+@contextmanager
+def _going_on(path: str, failed: list[str]) -> Iterator[None]:
+    """Say why the file of a PATH can't be read, and put it into `failed`, so that the others are still shown."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except F2fsError as error:
+        click.echo(f"f2tools: {printable_name(path)}: {said_of(error)}", err=True)
+        failed.append(path)
+    except OSError as error:
+        if error.filename is None:  # our own output, not the image
+            raise
+        click.echo(f"f2tools: {printable_name(path)}: {error.strerror}", err=True)
+        failed.append(path)
+
+
 def _paths(default: str | None = None) -> Callable[..., Any]:
     return click.argument(
         "paths",
@@ -144,7 +172,9 @@ def ls(
     from f2tools.dump import listing
 
     lost: list[Lost] = []
+    failed: list[str] = []
     documents = JsonArray()
+    first = True
 
     def show(found: list[listing.Row]) -> None:
         chosen = found if everything else [row for row in found if not row.name.startswith(b".")]
@@ -153,37 +183,38 @@ def ls(
         if chosen:  # all at once: click looks at the terminal for each line
             click.echo(text)
 
-    from f2tools.f2fs.volume.glob import expand_all
+    def list_one(volume: Volume, path: str, several: bool) -> None:
+        nonlocal first
+        file = listing.file_at(volume, path, follow=not long)
+        if not file.inode.is_dir or itself:
+            row = listing.row_of(volume, path.encode("utf-8", "surrogateescape"), file.inode, file.inode.ino)
+            if as_json:
+                documents.add({"path": path, **row.as_dict()})
+            else:
+                lines = listing.long_lines([row], inodes=inodes, human=human) if long else None
+                for line in lines or listing.short_lines([row], inodes=inodes):
+                    click.echo(line)
+            first = False
+            return
+        brief = not (long or as_json)
+        for where, _, found in listing.directories(volume, file, lost, recursive=recursive, brief=brief):
+            if as_json:
+                documents.add({"path": shown(where), "entries": [row.as_dict() for row in found]})
+                continue
+            if several:
+                click.echo(("" if first else "\n") + printable_name(shown(where)) + ":")
+            show(found)
+            first = False
 
     with _open(image, opening) as volume:
-        paths = expand_all(volume, paths)
-        several = len(paths) > 1 or recursive
-        first = True
-        for path in paths or ("/",):
-            file = listing.file_at(volume, path, follow=not long)
-            if not file.inode.is_dir or itself:
-                row = listing.row_of(volume, path.encode("utf-8", "surrogateescape"), file.inode, file.inode.ino)
-                if as_json:
-                    documents.add({"path": path, **row.as_dict()})
-                else:
-                    lines = listing.long_lines([row], inodes=inodes, human=human) if long else None
-                    for line in lines or listing.short_lines([row], inodes=inodes):
-                        click.echo(line)
-                first = False
-                continue
-            brief = not (long or as_json)
-            for where, _, found in listing.directories(volume, file, lost, recursive=recursive, brief=brief):
-                if as_json:
-                    documents.add({"path": shown(where), "entries": [row.as_dict() for row in found]})
-                    continue
-                if several:
-                    click.echo(("" if first else "\n") + printable_name(shown(where)) + ":")
-                show(found)
-                first = False
+        paths = _expanded(volume, paths) or ("/",)
+        for path in paths:
+            with _going_on(path, failed):
+                list_one(volume, path, len(paths) > 1 or recursive)
     if as_json:
         documents.end()
     _say_lost(lost)
-    if lost:
+    if lost or failed:
         _partly()
 
 
@@ -255,27 +286,25 @@ def stat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) ->
     from f2tools.dump import listing
 
     found: list[dict[str, Any]] = []
-    from f2tools.f2fs.volume.glob import expand_all
-
+    failed: list[str] = []
     with _open(image, opening) as volume:
-        paths = expand_all(volume, paths)
-        for index, path in enumerate(paths):
-            facts = listing.facts(listing.file_at(volume, path, follow=False))
-            found.append(facts)
-            if not as_json:
-                if index:
-                    click.echo()
-                for line in listing.stat_lines(facts):
-                    click.echo(line)
+        for path in _expanded(volume, paths):
+            with _going_on(path, failed):
+                facts = listing.facts(listing.file_at(volume, path, follow=False))
+                if not as_json:
+                    if found:
+                        click.echo()
+                    for line in listing.stat_lines(facts):
+                        click.echo(line)
+                found.append(facts)
     if as_json:
         print_json(found)
-    failed = False
     for item in found:
         for key, what in (("read_error", "what belongs to it"), ("xattr_error", "its extended attributes")):
             if key in item:
-                failed = True
-                name = printable_name(item["path"] or f"inode {item['ino']}")
-                click.echo(f"f2tools: {name}: {what} can't all be read: {printable(item[key])}", err=True)
+                name = item["path"] or f"inode {item['ino']}"
+                failed.append(name)
+                click.echo(f"f2tools: {printable_name(name)}: {what} can't all be read: {printable(item[key])}", err=True)
     if failed:
         _partly()
 
@@ -298,30 +327,17 @@ def cat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) -> 
     from f2tools.copyout.content import copy_content
     from f2tools.dump import listing
 
-    failed = False
+    failed: list[str] = []
     found: list[dict[str, Any]] = []
-    from f2tools.f2fs.volume.glob import expand_all
-
     with _open(image, opening) as volume:
-        paths = expand_all(volume, paths)
-        for path in paths:
-            try:
+        for path in _expanded(volume, paths):
+            with _going_on(path, failed):
                 file = listing.file_at(volume, path, follow=True)
                 if as_json:
                     content = file.read()
                     found.append({"path": path, "size": len(content), "base64": base64.b64encode(content).decode()})
                 else:
                     copy_content(file, sys.stdout.buffer)
-            except BrokenPipeError:
-                raise
-            except F2fsError as error:
-                click.echo(f"f2tools: {printable_name(path)}: {said_of(error)}", err=True)
-                failed = True
-            except OSError as error:
-                if error.filename is None:  # our own output, not the image
-                    raise
-                click.echo(f"f2tools: {printable_name(path)}: {error.strerror}", err=True)
-                failed = True
     if as_json:
         print_json(found)
     else:

@@ -63,13 +63,18 @@ class Row(NamedTuple):
 
 def file_at(volume: Volume, path: str, *, follow: bool) -> File:
     """The file of a PATH argument: a path, or `ino:NUMBER`; OSError as a system call, Usage for no number."""
+    number = number_of(path)
+    return volume.path(path, follow=follow) if number is None else volume.inode(number)
+
+
+def number_of(path: str) -> int | None:
+    """The NUMBER of a PATH argument that is `ino:NUMBER`; Usage where it is no number."""
     if not path.startswith("ino:"):
-        return volume.path(path, follow=follow)
+        return None
     try:
-        number = int(path[4:], 0)
+        return int(path[4:], 0)
     except ValueError:
         raise Usage(f"{path!r}: an inode number is wanted after ino:, like ino:4 or ino:0x4") from None
-    return volume.inode(number)
 
 
 def row_of(volume: Volume, name: bytes, inode: Inode | F2fsError, ino: int) -> Row:

@@ -202,6 +202,22 @@ def test_a_wrong_inode_number_is_wrong_usage() -> None:
     assert f2("dump", "stat", case.path, "ino:999999").code == 1
 
 
+@pytest.mark.parametrize("verb", ["ls", "stat", "cat"])
+def test_a_file_that_is_missing_does_not_hide_the_others(verb: str) -> None:
+    case = images.reference("base")
+    path = next("/" + path for path, entry in case.manifest()["entries"].items() if entry["type"] == "file")
+    plain = f2("dump", verb, case.path, path)
+    with_json = f2("dump", verb, "--json", case.path, path)
+    for others in (("/nix", path), (path, "/nix"), (path, "ino:999999")):
+        for alone, more in ((plain, ()), (with_json, ("--json",))):
+            done = f2("dump", verb, *more, case.path, *others)
+            assert (alone.code, done.code, done.out) == (0, 1, alone.out)
+            assert done.err.startswith("f2tools: /nix: No such file" if "/nix" in others else "f2tools: ino:999999: ")
+    assert json.loads(f2("dump", verb, "--json", case.path, "/nix").out) == []
+    wrong = f2("dump", verb, "--json", case.path, path, "ino:x")
+    assert (wrong.code, wrong.out) == (2, b"")
+
+
 def test_json_of_a_listing_is_printed_as_it_is_read_and_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
     image, longest = images.reference("history-a").path, 0
     echo = click.echo
