@@ -528,12 +528,15 @@ class _Silent:
 
 class _Progress:
     def __init__(self, description: str, total: int | None) -> None:
+        import shutil
+
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+        width, height = shutil.get_terminal_size()  # rich takes any $COLUMNS for a width
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
-            console=Console(stderr=True), transient=True,
+            console=Console(stderr=True, width=width, height=height), transient=True,
         )  # fmt: skip
         self._task = self._bar.add_task(description, total=total)
 

@@ -5,7 +5,7 @@ rich is imported when the first console is made.  Addresses are hexadecimal, cou
 
 from __future__ import annotations
 
-import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 PIPE_WIDTH = 200  # columns where there is no terminal
+TERMINAL = (80, 25)  # of one that doesn't know its size
 FOLDED = 16  # columns that text is folded to, at least
 HEX_WORDS = ("blkaddr", "block_addr", "blk_addr", "magic", "hash_code", "cp_ver", "checkpoint_ver", "feature", "crc")
 HEX_WORDS += ("offset", "ckpt_flags", "stored", "computed", "i_inode_checksum", "i_generation", "i_flags", "check_sum")
@@ -34,8 +35,8 @@ def make_console() -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
-    wide = not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdigit()
-    return OurConsole(highlight=False, markup=False, emoji=False, width=PIPE_WIDTH if wide else None)
+    size = shutil.get_terminal_size(TERMINAL if sys.stdout.isatty() else (PIPE_WIDTH, TERMINAL[1]))
+    return OurConsole(highlight=False, markup=False, emoji=False, width=size.columns, height=size.lines)
 
 
 def value(name: str, item: Any) -> str:

@@ -178,6 +178,14 @@ def test_a_narrow_terminal_hides_nothing(reference: Reference) -> None:
     assert "  hot_data       3          123  lfs             103  hot_data" in lines
 
 
+@pytest.mark.parametrize("columns", ["0", "00", "-1", "²", "x"])
+def test_no_width_is_as_wide_as_a_pipe(reference: Reference, columns: str) -> None:
+    image = reference("features").path
+    for words in (("info", image), ("checkpoint", image), ("segments", image)):
+        done = run(*words, COLUMNS=columns)
+        assert (done.returncode, done.stdout) == (0, run(*words, COLUMNS="200").stdout)
+
+
 def test_the_plain_picture_says_type_and_fill_of_each_segment(reference: Reference) -> None:
     lines = run("segments", reference("features").path, COLUMNS="80").stdout.splitlines()
     at = lines.index("main area, a cell is a segment")
