@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from f2tools.device.advice import COPY_FAILING, steps
 from f2tools.device.media.remote import without_credentials
 from f2tools.device.open import lacks_its_end, only_read, open_device
 from f2tools.errors import NotF2fs
-from f2tools.f2fs.layout.constants import CP_ERROR_FLAG, CP_FSCK_FLAG
+from f2tools.f2fs.layout.constants import CP_ERROR_FLAG, CP_FSCK_FLAG, FADVISE_ENCRYPT_BIT
 from f2tools.f2fs.volume.recovery import fsynced_files
 from f2tools.f2fs.volume.volume import open_volume
 from f2tools.fsck.check import check
@@ -62,7 +64,8 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
             report = check(opened)
         finally:
             opened.close()
-        found = Diagnosis(without_credentials(image), True, _what(volume))
+        encrypted = _encrypted(report)
+        found = Diagnosis(without_credentials(image), True, _what(volume, encrypted))
         refused = report.counts[FSYNC_REFUSED.code]  # then a mount brings nothing back
         waiting = 0 if refused else fsynced_files(volume)
         found.note = "" if refused else said_of_waiting(volume, image)
@@ -70,7 +73,9 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
         found.risks += _risks(volume, waiting)
     found.healthy = report.sound
     found.health = _health(report)
-    found.steps = _steps(found, devices, waiting, next(filter(None, map(only_read, (image, *devices))), None))
+    found.steps = _steps(
+        found, devices, waiting, next(filter(None, map(only_read, (image, *devices))), None), encrypted
+    )
     if report.counts["H001"] and any(map(lacks_its_end, (image, *devices))):
         found.risks.append(COPY_AGAIN)
         found.steps = found.steps[:1]  # what can be copied out
@@ -83,16 +88,17 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
     return found
 
 
-def _what(volume: Volume) -> list[str]:
+def _what(volume: Volume, encrypted: int) -> list[str]:
     stat, geo = volume.statfs(), volume.geo
     label = bytes(volume.sb.volume_name).decode("utf-16-le", "replace").split("\0")[0]
     total, free = _for_files(volume) * geo.block_size, stat["f_bfree"] * geo.block_size
     files = max(0, volume.cp.valid_inode_count - 1)
     name = f"called {label!r}" if label else "without a label"
     return [
-        f"An F2FS volume {name}, {human_size(volume.device.size_bytes)}.",
+        f"An F2FS volume {name}, {human_size(geo.block_count * geo.block_size)}.",
         f"{files:,} files and directories take {human_size(total - free)} of {human_size(total)}; "
         f"{human_size(free)} are free.",
+        *([f"{encrypted:,} of them are encrypted."] if encrypted else []),
         "It was unmounted properly." if volume.clean else "It was not unmounted: power was lost, or it is in use.",
     ]
 
@@ -130,7 +136,14 @@ def _health(report: CheckReport) -> list[str]:
     return lines
 
 
-def _steps(found: Diagnosis, devices: Sequence[str], waiting: int, refused: OnlyRead | None) -> list[tuple[str, str]]:
+def _encrypted(report: CheckReport) -> int:
+    """How many inodes are."""
+    return int(np.count_nonzero(report.tree.scan.inodes["advise"] & FADVISE_ENCRYPT_BIT)) if report.tree else 0
+
+
+def _steps(
+    found: Diagnosis, devices: Sequence[str], waiting: int, refused: OnlyRead | None, encrypted: int
+) -> list[tuple[str, str]]:
     image = found.image
 
     def command(words: str, *paths: str) -> str:
@@ -154,7 +167,11 @@ def _steps(found: Diagnosis, devices: Sequence[str], waiting: int, refused: Only
     steps: list[tuple[str, str]] = []
     if waiting:
         steps.append((command("f2tools recover", image), "shows what the next mount brings back"))
-    steps.append((f"{command('f2tools dump extract', image)} -o DIR", "copies all files out"))
+    if encrypted:
+        keys = "copies all files out; each --key FILE opens encrypted ones, which are left out without their keys"
+        steps.append((f"{command('f2tools dump extract', image)} --key FILE -o DIR", keys))
+    else:
+        steps.append((f"{command('f2tools dump extract', image)} -o DIR", "copies all files out"))
     steps.append((command("f2tools undelete", image), "lists what was deleted and can come back"))
     return steps
 

@@ -32,6 +32,22 @@ def test_a_sound_volume_is_called_sound(tmp_path: Path) -> None:
     assert image.read_bytes() == before
 
 
+def test_the_size_is_that_of_the_volume(tmp_path: Path) -> None:
+    assert f2("mkfs", tmp_path / "x", "--size", "64M").code == 0
+    for size in (15 << 40, 54 << 20):
+        os.truncate(tmp_path / "x", size)
+        assert "An F2FS volume without a label, 64 MiB." in f2("doctor", tmp_path / "x").text
+
+
+def test_of_encrypted_files_the_keys_are_wanted() -> None:
+    found = json.loads(f2("doctor", "--json", reference("fscrypt").path).out)
+    assert "1,944 of them are encrypted." in found["what"]
+    (extract,) = [step for step in found["steps"] if "dump extract" in step["command"]]
+    assert "--key FILE" in extract["command"]
+    assert "left out without their keys" in extract["text"]
+    assert "encrypted" not in f2("doctor", reference("base").path).text
+
+
 def test_what_cleaning_needs_is_not_counted_as_files(tmp_path: Path) -> None:
     image = tmp_path / "image"
     assert f2("mkfs", "-q", image, "--size", "46M").code == 0
