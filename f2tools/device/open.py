@@ -137,7 +137,10 @@ def files_below(device: Device) -> list[FileDevice]:
 
 
 def file_and_part(path: str | Path) -> tuple[str, str]:
-    """`IMAGE@PART` taken apart; PART is empty where there is none, or where a file has just this name."""
+    """`IMAGE@PART` taken apart; PART is empty where there is none, or where a file has just this name.
+
+    PART may have an @ too where IMAGE is a file: it begins after the longest name that there is.
+    """
     name = os.fspath(path)
     if is_url(name):
         image, _, part = name.rpartition("@")
@@ -145,8 +148,12 @@ def file_and_part(path: str | Path) -> tuple[str, str]:
         return (image, part) if named else (name, "")
     if "@" not in name or "\0" in name or os.path.lexists(name):
         return name, ""
-    image, _, part = name.rpartition("@")
-    return (image, part) if part and os.path.lexists(image) else (name, "")
+    at = len(name)
+    while (at := name.rfind("@", 0, at)) >= 0:
+        image, part = name[:at], name[at + 1 :]
+        if part and os.path.lexists(image):
+            return image, part
+    return name, ""
 
 
 def _open_one(path: str | Path, write: bool, whole: bool, below_layers: bool = False) -> Device:

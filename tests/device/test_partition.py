@@ -68,10 +68,15 @@ def test_an_mbr_with_logical_partitions_is_what_sfdisk_wrote(tmp_path: Path) -> 
     assert places(disk("mbr", tmp_path)) == wanted
 
 
-def gpt_4k(path: Path) -> None:
-    """A disk of 96 MiB with sectors of 4096 bytes and one partition from sector 2048 on."""
-    entry = uuid.UUID(int=1).bytes_le + uuid.UUID(int=2).bytes_le + struct.pack("<QQQ", 2048, 2048 + 16383, 0)
-    table = (entry + "data".encode("utf-16-le").ljust(72, b"\0")).ljust(128 * 128, b"\0")
+def gpt_4k(path: Path, *names: str) -> None:
+    """A disk of 96 MiB with sectors of 4096 bytes and partitions of these names, of 64 MiB and from sector 2048 on."""
+    table = b""
+    for number, name in enumerate(names, 1):
+        table += uuid.UUID(int=1).bytes_le + uuid.UUID(int=1 + number).bytes_le
+        table += struct.pack("<QQQ", 2047 + number, 2047 + number + 16383, 0) + name.encode("utf-16-le").ljust(
+            72, b"\0"
+        )
+    table = table.ljust(128 * 128, b"\0")
     head = struct.pack("<8sIIIIQQQQ16sQIII", b"EFI PART", 0x10000, 92, 0, 0, 1, 0, 6, 0, bytes(16), 2, 128, 128,
                        zlib.crc32(table))  # fmt: skip
     head = head[:16] + struct.pack("<I", zlib.crc32(head)) + head[20:]
@@ -84,10 +89,21 @@ def gpt_4k(path: Path) -> None:
 
 
 def test_a_gpt_with_sectors_of_4096_bytes_is_read_too(tmp_path: Path) -> None:
-    gpt_4k(tmp_path / "disk")
+    gpt_4k(tmp_path / "disk", "data")
     with open_device(tmp_path / "disk") as device:
         found = read_partitions(device)
     assert [(one.number, one.start, one.length, one.name) for one in found] == [(1, 8 * MIB, 64 * MIB, "data")]
+
+
+def test_whatever_labels_say_each_partition_is_reached(tmp_path: Path) -> None:
+    path = tmp_path / "disk"
+    gpt_4k(path, "3", "x@2", "2", "7")
+    for part, number in (("1", 1), ("2", 2), ("3", 3), ("x@2", 2), ("7", 4)):
+        with open_device(f"{path}@{part}") as device:
+            assert isinstance(device, Slice)
+            assert device.start == (2047 + number) * 4096
+    (tmp_path / "disk@x").write_bytes(path.read_bytes())
+    assert file_and_part(f"{path}@x@2") == (f"{path}@x", "2")
 
 
 @pytest.mark.parametrize(("kind", "part"), [("gpt", "2"), ("gpt", "userdata"), ("mbr", "5"), ("mbr", "+9437184")])

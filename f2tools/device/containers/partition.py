@@ -198,8 +198,9 @@ class Slice(Wrapper):
 
 
 def choose(device: Device, wanted: str) -> Device:
-    """The part of a disk that is named after the @: a number, a name, a GUID, or `+BYTES`.
+    """The part of a disk that is named after the @: a number, else a name or a GUID, or `+BYTES`.
 
+    A number goes before a name: whatever labels say, each partition can be reached.
     Usage where there is none; the device is closed then.
     """
     try:
@@ -210,11 +211,8 @@ def choose(device: Device, wanted: str) -> Device:
                 raise Usage(f"{device.name}: {error}") from None
             return Slice(device, start)
         partitions = read_partitions(device)
-        found = [
-            one
-            for one in partitions
-            if (wanted.isdecimal() and one.number == int(wanted)) or wanted in (one.name, one.guid)
-        ]
+        found = [one for one in partitions if wanted.isdecimal() and one.number == int(wanted)]
+        found = found or [one for one in partitions if wanted in (one.name, one.guid)]
         if len(found) != 1:
             what = f"{len(found)} partitions are called {wanted!r}" if found else f"there is no partition {wanted!r}"
             raise Usage(f"{device.name}: {what}; {described(device, partitions)}")
