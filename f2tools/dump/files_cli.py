@@ -304,7 +304,8 @@ def stat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) ->
             if key in item:
                 name = item["path"] or f"inode {item['ino']}"
                 failed.append(name)
-                click.echo(f"f2tools: {printable_name(name)}: {what} can't all be read: {printable(item[key])}", err=True)
+                why = f"{what} can't all be read: {printable(item[key])}"
+                click.echo(f"f2tools: {printable_name(name)}: {why}", err=True)
     if failed:
         _partly()
 

@@ -465,8 +465,8 @@ def hashes(
     mark(files, sets)
     files = [one for one in files if not (hide_known and one.known) and (one.known or not only_known)]
     with newfile.text_output(output) as out:
-        for line in (json.dumps(one.as_dict()) for one in files) if as_json else set_lines(files, form):
-            out.write(line + "\n")
+        found = (json.dumps(one.as_dict()) for one in files) if as_json else set_lines(files, form, out.isatty())
+        out.writelines(line + "\n" for line in found)
     for text in problems:
         click.echo(f"f2tools: {printable(text)}", err=True)
     if problems or (only_known and not files):

@@ -20,7 +20,7 @@ from f2tools.errors import F2fsError, Usage
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.content import HASHED_TIMES, not_hashed, zeros_into
 from f2tools.forensics.undelete import CERTAIN, PROBABLE, Undelete
-from f2tools.text import csv_line, printable_name
+from f2tools.text import csv_line, printable, printable_name
 
 HASHES = ("md5", "sha1", "sha256")
 FORMS = ("hashdeep", "md5", "sha1", "sha256", "nsrl")
@@ -182,8 +182,11 @@ def _plain(path: str, first: str, file: IO[str]) -> Iterator[str]:
 # ---- writing them -----------------------------------------------------------------------------------------------
 
 
-def set_lines(files: Iterable[Hashed], form: str) -> Iterator[str]:
-    """A set of hashes as text, a line at a time; paths without the slash at their beginning."""
+def set_lines(files: Iterable[Hashed], form: str, for_terminal: bool = False) -> Iterator[str]:
+    """A set of hashes as text, a line at a time; paths without the slash at their beginning.
+
+    What md5sum and its kin check has names as they are, but none that could steer a terminal.
+    """
     if form == "hashdeep":
         yield _HASHDEEP
         yield "%%%% size,md5,sha1,sha256,filename"
@@ -199,4 +202,5 @@ def set_lines(files: Iterable[Hashed], form: str) -> Iterator[str]:
         else:
             special = any(c in path for c in "\\\n\r")
             name = path.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-            yield f"{chr(92) if special else ''}{one.sums[form]}  {name}"
+            line = f"{chr(92) if special else ''}{one.sums[form]}  {name}"
+            yield printable(line) if for_terminal else line

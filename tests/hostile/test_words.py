@@ -149,6 +149,18 @@ def test_no_name_of_an_image_steers_a_terminal(
     assert not raw_characters(said), said
 
 
+@pytest.mark.parametrize("form", ["md5", "sha1", "sha256"])
+def test_no_name_in_a_list_of_hashes_steers_a_terminal(form: str, written: Path, tmp_path: Path) -> None:
+    """A program that checks the hashes gets the names as they are."""
+    words = ("hashes", written, "--living", "--format", form)
+    said = f2(*words, terminal=True).text
+    assert len(said.splitlines()) == len(NASTY)
+    assert not raw_characters(said)
+    assert f2(*words, "-o", tmp_path / "list").code == 0
+    assert b"bidi\xe2\x80\xaegpj.exe" in f2(*words).out
+    assert f2(*words).out == (tmp_path / "list").read_bytes()
+
+
 def test_a_newline_in_a_name_begins_no_row(written: Path) -> None:
     lines = f2("timeline", written, "--format", "csv").text.splitlines()
     rows = list(csv.DictReader(io.StringIO("\n".join(lines))))
