@@ -190,7 +190,8 @@ def _write_what_the_terminal_can() -> None:
     """Where the locale lacks a character, one that it has stands for it: drawings in ASCII, names with escapes."""
     codecs.register_error("f2tools", _in_ascii)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        # the second is what Python gives a C locale, for bytes in names; it knows no other characters
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             # in UTF-8 only bytes of names that are not UTF-8 can't be written: they go out as they came
             stream.reconfigure(errors="surrogateescape" if stream.encoding.lower() == "utf-8" else "f2tools")
 

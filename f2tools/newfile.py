@@ -132,14 +132,29 @@ def _is_open(status: os.stat_result) -> bool:
 
 @contextmanager
 def text_output(path: str | None) -> Iterator[IO[str]]:
-    """The same for text in UTF-8; standard output for None and `-`."""
+    """The same for text in UTF-8; standard output for None and `-`, also in UTF-8 where it is no terminal: what a
+    program reads doesn't depend on the locale."""
     if path is None or path == "-":
-        yield sys.stdout
+        with _in_utf8(sys.stdout) as out:
+            yield out
         return
     with replacing(path) as raw:
         text = io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape")
         yield text
         text.detach()  # flushes, and leaves the file to `replacing`
+
+
+@contextmanager
+def _in_utf8(stream: IO[str]) -> Iterator[IO[str]]:
+    if not isinstance(stream, io.TextIOWrapper) or stream.isatty():
+        yield stream
+        return
+    encoding, errors = stream.encoding, stream.errors
+    stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+    try:
+        yield stream
+    finally:
+        stream.reconfigure(encoding=encoding, errors=errors)
 
 
 def behind_links(path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,16 +56,45 @@ def test_a_full_disk_is_said_with_the_file_that_has_no_room_there_and_leaves_not
     assert not list(tmp_path.iterdir())
 
 
-def test_what_the_locale_cannot_write_is_written_in_ascii() -> None:
-    image = reference("history-a").path
-    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
-    for words, wanted in (
-        (("dump", "tree", image), b"+-- docs\n"),
-        (("history", image, "/"), b"Za\\u017c\xf3\\u0142\\u0107"),
+def test_what_the_locale_cannot_write_is_written_in_ascii(tmp_path: Path) -> None:
+    image, labelled = reference("history-a").path, tmp_path / "labelled"
+    assert f2("mkfs", "-q", labelled, "--size", "64M", "-l", "é").code == 0
+    latin_1, ascii_only = {"PYTHONIOENCODING": "latin-1"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    for words, wanted, locale in (
+        (("dump", "tree", image), b"+-- docs\n", latin_1),
+        (("history", image, "/"), b"Za\\u017c\xf3\\u0142\\u0107", latin_1),
+        (("dump", "superblock", labelled), b" \\xe9\n", ascii_only),
     ):
-        done = subprocess.run([F2TOOLS, *words], capture_output=True, env=environment, check=False)
+        done = subprocess.run([F2TOOLS, *words], capture_output=True, env=os.environ | locale, check=False)
         assert (done.returncode, done.stderr) == (0, b"")
         assert wanted in done.stdout
+
+
+EVIDENCE = {
+    "dfxml": "timeline --format dfxml",
+    "bodyfile": "timeline --format bodyfile",
+    "csv": "timeline",
+    "l2tcsv": "timeline --format l2tcsv",
+    "sha256": "hashes --format sha256",
+    "hashdeep": "hashes",
+    "fls": "fls -r -m /",
+}
+
+
+@pytest.mark.parametrize("form", EVIDENCE)
+def test_what_programs_read_is_utf_8_in_any_locale(form: str) -> None:
+    words = [F2TOOLS, *EVIDENCE[form].split(), reference("history-a").path]
+    wanted = subprocess.run(words, capture_output=True, env=os.environ | {"LC_ALL": "C.UTF-8"}, check=True).stdout
+    assert not wanted.isascii()
+    for locale in ({"PYTHONIOENCODING": "latin-1"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}):
+        done = subprocess.run(words, capture_output=True, env=os.environ | locale, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert made_at_any_time(done.stdout) == made_at_any_time(wanted)
+
+
+def made_at_any_time(text: bytes) -> bytes:
+    """Without the date and the command line that DFXML says."""
+    return re.sub(rb"<(start_time|command_line)>[^<]*", b"", text)
 
 
 def test_an_image_with_a_name_of_any_bytes_is_named(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from f2tools import newfile
 from f2tools.errors import F2fsError, Unsupported, Usage
 from f2tools.options import Address, Size, image_argument, key_option, say_waiting
 from f2tools.text import printable
@@ -150,10 +151,12 @@ def fls(
     full = full or (recurse and not (wanted.living and wanted.directories))
     with _case(image, sectors, sector_bytes, keys, index_path) as case:
         listing = Listing(case, wanted)
-        for name in listing.names(inode):
-            if mount is not None:
-                click.echo(body_line(name, mount, clock, md5_of(case, name) if with_md5 else "0"))
-            else:
+        if mount is not None:
+            with newfile.text_output(None) as out:
+                for name in listing.names(inode):
+                    out.write(body_line(name, mount, clock, md5_of(case, name) if with_md5 else "0") + "\n")
+        else:
+            for name in listing.names(inode):
                 click.echo(line(name, full, clock if long else None))
         for text in listing.problems:
             click.echo(f"f2tools: {printable(text)}", err=True)
