@@ -22,20 +22,29 @@ PER_CPU = re.compile(r"(.*)\.blktrace\.\d+(\.gz|\.zst)?$")
 
 
 def targets_of(words: Iterable[str], *, traces: bool = False) -> list[str]:
-    """The targets that the words name; Usage where a pattern fits nothing, or a list can't be read.
+    """The targets that the words name, each once and as it was written first.
+
+    Usage where a pattern fits nothing, or a list can't be read.
 
     A word is a name, a pattern (`cards/*.img`, `**` for any depth), a URL that fsspec knows, with or without a pattern,
     or `@FILE`: a name, pattern or URL a line, `@-` for standard input.  Of `traces`, the files of one by CPU are one,
     and a directory that fits a pattern is one where `trace export` wrote it.
     """
-    found: dict[str, None] = {}
+    found: dict[tuple[str, ...], str] = {}
     for word in _lines(words):
         for name in _expanded(word, traces):
             per_cpu = PER_CPU.match(name) if traces else None
-            found[per_cpu[1] if per_cpu else name] = None
+            target = per_cpu[1] if per_cpu else name
+            found.setdefault(_place(target), target)
     if not found:
         raise Usage("no targets: the lists are empty")
-    return list(found)
+    return list(found.values())
+
+
+def _place(target: str) -> tuple[str, ...]:
+    """The same for `a.img` and `./a.img`."""
+    first, others = parts_of(target)
+    return tuple(name if is_url(name) else os.path.abspath(name) for name in (first, *others))
 
 
 def _lines(words: Iterable[str]) -> Iterator[str]:

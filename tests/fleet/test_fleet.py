@@ -411,6 +411,9 @@ def test_targets_are_names_patterns_and_lists_each_once(tmp_path: Path) -> None:
     assert targets_of([f"@{listed}", str(tmp_path / "[x].img"), "gone.img"]) == [
         *(str(tmp_path / name) for name in ("b.img", "[x].img", "a.img", "deep/c.img")), "gone.img",
     ]  # fmt: skip
+    other = os.path.relpath(tmp_path / "a.img")
+    same = [f"./{other}", other, str(tmp_path / "a.img")]
+    assert targets_of([*same, f"{other},b.img", f"{tmp_path}/a.img,./b.img"]) == [f"./{other}", f"{other},b.img"]
     assert targets_of([f"{tmp_path}/t.blktrace.*"], traces=True) == [str(tmp_path / "t")]
     done = f2("fleet", "check", f"{tmp_path}/*.none", "-o", tmp_path / "out.parquet")
     assert (done.code, "nothing fits this pattern" in done.err) == (2, True)
