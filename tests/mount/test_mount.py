@@ -12,6 +12,7 @@ import json
 import mmap
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from f2tools.mount.options import MountOptions, parse_options
 from tests.f2fs.write.volumes import FULL, fresh, judge, reading, writable
 from tests.judges import missing_judge
 from tests.mount.mounted import both_servers, mounted, need_fuse
+from tests.test_json import ROWS
 
 FACTOR = int(os.environ.get("F2_SUITE_FACTOR", "1"))
 F2TOOLS = str(Path(sys.executable).parent / "f2tools")
@@ -714,6 +716,8 @@ def test_in_the_background_it_is_usable_when_the_command_returns(tmp_path: Path)
         subprocess.run(["fusermount3", "-u", directory], check=True)
     assert said["image"] == str(image)
     assert said["read_only"] is False
+    of_all, of_f2fs, of_a_log, *_ = (words.split() for words in re.findall(r"`([^`]*)`", ROWS["mount"]))
+    assert (set(said), set(said["logs"][0])) == ({*of_all, *of_f2fs}, set(of_a_log))
     assert len(said["logs"]) == 6
     assert said["sections"]["free"] > 0
     assert "utilisation" in shown.stdout, shown
