@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import getopt
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -92,6 +93,11 @@ class Program:
             return int(text, 0) if text.lower().startswith("0x") else int(text, 10)
         except ValueError:
             self.wrong(f"Wrong option {option} {text}")
+
+    def leading_number(self, words: Words, option: str, default: int) -> int:
+        """The value of an option as atoi(3) takes it: the number that it begins with, 0 where it begins with none."""
+        match = re.match(r"\s*([+-]?[0-9]+)", words.last(option) or "")
+        return default if not words.has(option) else int(match[1]) if match else 0
 
     def run(self, body: Callable[[], int], failed: int = FAILED) -> int:
         """The exit code of a body; its errors are printed, and end with `failed`."""

@@ -103,7 +103,7 @@ def _request(program: Program, words: Words) -> maker.MkfsRequest:
         cold_extensions=_extensions(words, "-e"),
         hot_extensions=_extensions(words, "-E"),
         zoned=words.has("-m"),
-        discard=bool(program.number(words, "-t", 1)) and sparse is None,
+        discard=bool(program.leading_number(words, "-t", 1)) and sparse is None,
         block_size=program.number(words, "-b", 4096) or 4096,
     )
     owner = maker.parse_owner(words.last("-R") or "") if words.has("-R") else None

@@ -24,7 +24,7 @@ TELLING = (
 MKFS = [
     "", "-l CARD", f"-U {UUID}", "-t 0", f"-g -f -l CARD -U {UUID} -t 0", "-q", "-a 0", "-d 1", "-e mp3,foo", "-E foo",
     "-i", "-o 30", "-O extra_attr,quota", "-O extra_attr -O inode_checksum", "-r", "-R 1:2", "-s 2", "-z 2", "-w 4096",
-    "-T 5", "-C utf8 -O casefold", "-m -t 1", "-V", "-Y", "-O nonsense",
+    "-T 5", "-C utf8 -O casefold", "-m -t 1", "-t nodiscard", "-V", "-Y", "-O nonsense",
 ]  # fmt: skip
 
 
