@@ -159,7 +159,7 @@ def _kind_and_mode(mode: int) -> tuple[str, str]:
 @lru_cache(maxsize=4096)
 def _cells_of_mode(mode: int) -> tuple[str, str]:
     kind, bits = _kind_and_mode(mode)
-    return csv_text(kind), csv_text(bits)
+    return f'"{kind}"', csv_text(bits)  # the first is ours: the - of a file is no formula
 
 
 # ---- log2timeline -----------------------------------------------------------------------------------------------

@@ -164,6 +164,7 @@ def test_no_name_in_a_list_of_hashes_steers_a_terminal(form: str, written: Path,
 def test_a_newline_in_a_name_begins_no_row(written: Path) -> None:
     lines = f2("timeline", written, "--format", "csv").text.splitlines()
     rows = list(csv.DictReader(io.StringIO("\n".join(lines))))
+    assert {row["type"] for row in rows} <= {"-", "d"}
     assert len(rows) == len(lines) - 1
     assert all(re.fullmatch(r"\d+", row["ino"]) for row in rows)
     assert {row["path"] for row in rows if row["ino"] != "3"} >= {"/row\\x0a=HYPERLINK(1)", "/" + NASTY[8].decode()}
