@@ -31,7 +31,7 @@ MAP_BYTES_PER_CELL = 2
 def info(console: Console, shown: dict[str, Any]) -> None:
     """One screen."""
     geo, space, state = shown["geometry"], shown["space"], shown["state"]
-    label = f" {printable(shown['label'])!r}" if shown["label"] else ", no label"
+    label = f" {shown['label']!r}" if shown["label"] else ", no label"
     render.title(console, f"{shown['format']} volume{label}, {human_size(shown['size_bytes'])}")
     areas = ", ".join(f"{name} {area['blkaddr']:#x} ({area['segments']})" for name, area in geo["areas"].items())
     total = space["user_block_count"] * geo["block_size"]

@@ -178,6 +178,12 @@ def test_a_narrow_terminal_hides_nothing(reference: Reference) -> None:
     assert "  hot_data       3          123  lfs             103  hot_data" in lines
 
 
+def test_the_escapes_of_a_label_are_not_escaped_again(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    assert CliRunner().invoke(main, ["mkfs", "-q", str(image), "--size", "64M", "-l", "lab\x1b[31m<b>"]).exit_code == 0
+    assert r" volume 'lab\x1b[31m<b>', 64 MiB" in run("info", image).stdout
+
+
 @pytest.mark.parametrize("columns", ["0", "00", "-1", "²", "x"])
 def test_no_width_is_as_wide_as_a_pipe(reference: Reference, columns: str) -> None:
     image = reference("features").path
