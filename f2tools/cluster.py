@@ -178,6 +178,7 @@ def mapped(client: Client, do: Callable[[Any], T], values: Iterable[Any]) -> Ite
 
     Only a few tasks for each worker are handed out at a time, so that neither they nor their results pile up.
     """
+    assert client.scheduler is not None  # until it is closed
     address = client.scheduler.address
     try:
         yield from _mapped(client, do, values)

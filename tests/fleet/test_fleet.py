@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from f2tools.fleet.verbs import VERBS, Options
 from f2tools.fleet.work import Result, look_at
 from tests import images
 from tests.dump.craft import f2
+from tests.fleet.schedulers import own_scheduler
 from tests.fsck.craft import examine
 from tests.trace import traces
 
@@ -230,26 +230,6 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was(
     run(request, resumed=told.append)
     assert told == [3]
     assert both_tables(out) == expected
-
-
-@contextmanager
-def own_scheduler() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """(address, process) of a scheduler that a test may kill; it has one worker."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    dask = (sys.executable, "-m", "dask")
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    words = (*dask, "scheduler", "--host", "127.0.0.1", "--port", address.rpartition(":")[2], "--no-dashboard")
-    process = subprocess.Popen(words, **quiet)
-    worker = subprocess.Popen((*dask, "worker", address, "--nthreads", "1", "--no-dashboard", "--no-nanny"), **quiet)
-    try:
-        with Client(address, set_as_default=False, timeout=60) as client:
-            client.wait_for_workers(1, timeout=60)
-        yield address, process
-    finally:
-        for each in (process, worker):
-            each.kill()
-            each.wait()
 
 
 def test_a_scheduler_that_dies_is_named_and_what_is_done_is_kept(scheduler: str, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from f2tools.trace import analyze as analysis
 from f2tools.trace import pieces
 from f2tools.trace.analyze import AnalysisRequest, analyze
 from tests.dump.craft import f2
+from tests.fleet.schedulers import own_scheduler
 from tests.trace import traces
 from tests.trace.test_jobs import damaged
 from tests.trace.test_pieces import TRACES, cuts_of
@@ -86,6 +87,21 @@ def test_a_worker_that_is_killed_half_way_changes_nothing(
     assert report(unpacked["f2fs-varmail"], scheduler) == alone
     assert len(small_parts) == 8
     assert not victims
+
+
+def test_a_scheduler_that_dies_half_way_is_named(unpacked: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    put = pieces._put
+    with own_scheduler() as (address, process):
+
+        def killing(*given: Any) -> None:
+            process.kill()
+            process.wait()
+            put(*given)
+
+        monkeypatch.setattr(pieces, "_put", killing)
+        done = f2("trace", "analyze", unpacked["f2fs-varmail"], "--scheduler", address)
+    said = f"f2tools: tcp://{address}: the dask scheduler is gone; start it again and give the same command\n"
+    assert (done.code, done.out, done.err) == (8, b"", said)
 
 
 def test_a_worker_that_sleeps_for_a_while_changes_nothing(
