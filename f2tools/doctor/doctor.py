@@ -11,7 +11,7 @@ import numpy as np
 
 from f2tools.device.advice import COPY_FAILING, steps
 from f2tools.device.media.remote import without_credentials
-from f2tools.device.open import lacks_its_end, only_read, open_device
+from f2tools.device.open import only_read, open_device
 from f2tools.errors import NotF2fs
 from f2tools.f2fs.layout.constants import CP_ERROR_FLAG, CP_FSCK_FLAG, FADVISE_ENCRYPT_BIT
 from f2tools.f2fs.volume.recovery import fsynced_files
@@ -73,10 +73,9 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
         found.risks += _risks(volume, waiting)
     found.healthy = report.sound
     found.health = _health(report)
-    found.steps = _steps(
-        found, devices, waiting, next(filter(None, map(only_read, (image, *devices))), None), encrypted
-    )
-    if report.counts["H001"] and any(map(lacks_its_end, (image, *devices))):
+    container = next(filter(None, map(only_read, (image, *devices))), None)
+    found.steps = _steps(found, devices, waiting, container, encrypted)
+    if report.counts["H001"] and container is not None:
         found.risks.append(COPY_AGAIN)
         found.steps = found.steps[:1]  # what can be copied out
     elif report.counts["H001"]:

@@ -443,9 +443,11 @@ def _say_next_step(path: str, devices: tuple[str, ...], other: str, *, fails: bo
             " out what is left of the older volume, and writes nothing to the image"
         )
         return
-    if fails and any(map(lacks_its_end, (path, *devices))):
+    refused = next(filter(None, map(only_read, (path, *devices))), None)
+    if fails and refused is not None:
         salvaged = f"{_command('fsck --salvage DIR', path)} copies out what can be read"
-        click.echo(f"next: {printable(path)} is cut off; get a whole copy of it.  If there is none, {salvaged}")
+        how = "cut off" if any(map(lacks_its_end, (path, *devices))) else "damaged, or what it lies on fails"
+        click.echo(f"next: {printable(path)} is {how}; get a whole copy of it.  If there is none, {salvaged}")
         return
     if fails:
         click.echo(
@@ -455,7 +457,6 @@ def _say_next_step(path: str, devices: tuple[str, ...], other: str, *, fails: bo
         )
         return
     salvaged = f"next: {_command('fsck --salvage DIR', path)} copies out what can be read"
-    refused = next(filter(None, map(only_read, (path, *devices))), None)
     if refused is not None:
         made = f"`{refused.command}` makes a raw copy" if refused.command else "make a raw copy of it"
         click.echo(f"{salvaged}; {refused.what} is not written to: to repair, {made}, then {_command('fsck COPY')}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import struct
 from collections.abc import Callable
 from importlib import import_module
 from itertools import pairwise
@@ -18,13 +17,27 @@ from typing import Any, NamedTuple
 from f2tools.device.base import Device
 from f2tools.device.buffers import Data, byte_view
 from f2tools.device.containers.beside import beside
+from f2tools.device.containers.ewf import MAGIC as EWF_MAGIC
+from f2tools.device.containers.ewf import Chunks, open_chunks
 from f2tools.device.media.image import kind_of, open_fd, open_source
 from f2tools.device.media.remote import DeviceFile, is_url, open_remote
 from f2tools.errors import DeviceError, F2fsError, Unsupported
 
 READ_AT_ONCE = 1 << 20
 MOST_PARENTS = 64
-MOST_TABLE_ENTRIES = 1 << 20  # EnCase writes 16,375, newer programs 65,534; the library takes 160 bytes for each
+
+
+class Opened(NamedTuple):
+    """A library's handle, the files that it reads, and what knows their chunks where the library hides damage."""
+
+    handle: Any
+    files: list[str]
+    chunks: Chunks | None = None
+
+    def close(self) -> None:
+        self.handle.close()
+        if self.chunks is not None:
+            self.chunks.close()
 
 
 class Kind(NamedTuple):
@@ -33,7 +46,7 @@ class Kind(NamedTuple):
     magic: bytes
     name: str
     module: str
-    open: Callable[[Any, str], tuple[Any, list[str]]]  # the handle, and the files that it reads
+    open: Callable[[Any, str], Opened]
 
 
 def _file(path: str) -> io.RawIOBase:
@@ -43,36 +56,29 @@ def _file(path: str) -> io.RawIOBase:
     return io.FileIO(path, "rb", opener=lambda _path, _flags: open_fd(path, False, kind_of(path)))
 
 
-def _open_ewf(module: Any, path: str) -> tuple[Any, list[str]]:
+def _open_ewf(module: Any, path: str) -> Opened:
     handle = module.handle()
     more: list[str] = [] if is_url(path) else module.glob(path)
     segments = [path, *(beside(path, os.path.basename(one)) for one in more if one != path)]
-    for segment in segments:
-        _check_tables(segment)
-    handle.open_file_objects([_file(segment) for segment in segments])
-    return handle, segments
+    chunks = open_chunks(segments)
+    try:
+        handle.open_file_objects([_file(segment) for segment in segments])
+        if not handle.get_media_size():
+            raise DeviceError(f"{path}: an E01 image that doesn't say how large the disk is; it is damaged")
+        chunks.set_sizes(handle.get_chunk_size(), handle.get_media_size())
+    except BaseException:
+        chunks.close()
+        raise
+    return Opened(handle, segments, chunks)
 
 
-def _check_tables(path: str) -> None:
-    """DeviceError for a table of an E01 image that is far longer than any program writes; each entry is an object."""
-    with open_source(path) as file:
-        at = 13  # behind the head of the file
-        while at + 80 <= file.size_bytes:
-            kind, following, count = struct.unpack("<16sQ52xI", file.pread(at, 80))
-            if kind.rstrip(b"\0") in (b"table", b"table2") and count > MOST_TABLE_ENTRIES:
-                raise DeviceError(f"{path}: a table at {at:#x} has {count} chunks, more than any program writes")
-            if following <= at:
-                return
-            at = following
-
-
-def _open_vhd(module: Any, path: str) -> tuple[Any, list[str]]:
+def _open_vhd(module: Any, path: str) -> Opened:
     handle = module.file()
     handle.open_file_object(_file(path))
-    return handle, [path]
+    return Opened(handle, [path])
 
 
-def _open_vmdk(module: Any, path: str) -> tuple[Any, list[str]]:
+def _open_vmdk(module: Any, path: str) -> Opened:
     handle = module.handle()
     handle.open_file_object(_file(path))
     names = [handle.get_extent_descriptor(i).get_filename() for i in range(handle.get_number_of_extents())]
@@ -80,11 +86,11 @@ def _open_vmdk(module: Any, path: str) -> tuple[Any, list[str]]:
         holds_itself = len(names) == 1 and not file.pread(0, 4).startswith(b"# Di")
     extents = [path] if holds_itself else [beside(path, name or "") for name in names]  # it may have another name now
     handle.open_extent_data_files_as_file_objects([_file(extent) for extent in extents])
-    return handle, list(dict.fromkeys((path, *extents)))
+    return Opened(handle, list(dict.fromkeys((path, *extents))))
 
 
 KINDS = (
-    Kind(b"EVF\x09\x0d\x0a\xff\x00", "an E01 image", "pyewf", _open_ewf),
+    Kind(EWF_MAGIC, "an E01 image", "pyewf", _open_ewf),
     Kind(b"EVF2\x0d\x0a\x81\x00", "an Ex01 image", "pyewf", _open_ewf),
     Kind(b"KDMV", "a VMDK image", "pyvmdk", _open_vmdk),
     Kind(b"COWD", "a VMDK image", "pyvmdk", _open_vmdk),
@@ -108,13 +114,14 @@ def kind_of_container(head: bytes) -> Kind | None:
 
 
 class Container(Device):
-    """What is in a container; `handles` are the image and, for a difference image, those that it builds on."""
+    """What is in a container: the image and, for a difference image, those that it builds on."""
 
-    def __init__(self, name: str, handles: list[Any], files: list[str]) -> None:
+    def __init__(self, name: str, opened: list[Opened]) -> None:
         self.name = name
-        self._files = files
-        self._handles = handles
-        self.size_bytes = handles[0].get_media_size()
+        self._opened = opened
+        self._handle, _, self._chunks = opened[0]
+        self._files = [file for one in opened for file in one.files]
+        self.size_bytes = self._handle.get_media_size()
         self.read_only = True
 
     def pread_into(self, offset: int, buffer: Any) -> None:
@@ -123,14 +130,18 @@ class Container(Device):
         done = 0
         while done < len(view):
             wanted = min(READ_AT_ONCE, len(view) - done)
+            if self._chunks is not None:
+                self._chunks.must_be_there(offset + done, wanted)
             try:
-                data = self._handles[0].read_buffer_at_offset(wanted, offset + done)
+                data = self._handle.read_buffer_at_offset(wanted, offset + done)
             except (OSError, RuntimeError, MemoryError, ValueError) as error:
                 raise DeviceError(
                     f"{self.name}: reading at offset {offset + done:#x} failed: {_first(error)}"
                 ) from None
             if not data:
                 raise DeviceError(f"{self.name}: nothing can be read at offset {offset + done:#x}")
+            if self._chunks is not None:
+                self._chunks.must_be_sound(offset + done, data)
             view[done : done + len(data)] = data
             done += len(data)
 
@@ -144,9 +155,9 @@ class Container(Device):
         return None
 
     def close(self) -> None:
-        for handle in self._handles:
-            handle.close()
-        self._handles = self._handles[:0]
+        for one in self._opened:
+            one.close()
+        self._opened = []
 
 
 def open_container(path: str | Path, kind: Kind) -> Container:
@@ -158,29 +169,28 @@ def open_container(path: str | Path, kind: Kind) -> Container:
         raise Unsupported(
             f"{name}: {kind.name}; to read it, install the extra: pip install 'f2tools[containers]'"
         ) from None
-    handles: list[Any] = []
-    files: list[str] = []
+    opened: list[Opened] = []
+    known: list[str] = []
     try:
-        while name not in (known := [one for one, _ in handles]):
-            handle, read = kind.open(module, name)
-            handles.append((name, handle))
-            files += read
-            parent = _parent(handles[-1][1])
+        while name not in known:
+            opened.append(kind.open(module, name))
+            known.append(name)
+            parent = _parent(opened[-1].handle)
             if not parent:
                 break
             name = beside(name, parent)
             if len(known) > MOST_PARENTS:
                 raise DeviceError(f"{name}: too many images that build on each other")
-        for (_, handle), (_, below) in pairwise(handles):
-            handle.set_parent(below)
-        return Container(os.fspath(path), [handle for _, handle in handles], files)
+        for one, below in pairwise(opened):
+            one.handle.set_parent(below.handle)
+        return Container(os.fspath(path), opened)
     except F2fsError:
-        for _, handle in handles:
-            handle.close()
+        for one in opened:
+            one.close()
         raise
     except (OSError, RuntimeError, MemoryError, ValueError) as error:
-        for _, handle in handles:
-            handle.close()
+        for one in opened:
+            one.close()
         raise DeviceError(f"{name}: {kind.name} that can't be read: {_first(error)}") from None
 
 

@@ -79,7 +79,8 @@ def choose_superblock(copies: tuple[SuperCopy, SuperCopy], device: Device) -> Su
     for copy in copies:
         if copy.valid:
             return copy
-    if not any(copy.has_magic for copy in copies):
+    unread = any(copy.sb is None and copy.offset + SuperBlock.size <= device.size_bytes for copy in copies)
+    if not unread and not any(copy.has_magic for copy in copies):
         raise NotF2fs(f"{device.name}: not an F2FS image: {what_is_there(device)}")
     said = "; ".join(f"copy {copy.index} at offset {copy.offset:#x}: {', '.join(copy.problems)}" for copy in copies)
     raise NotF2fs(f"{device.name}: no usable superblock: {said}; {ADVICE}")

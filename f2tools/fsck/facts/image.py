@@ -193,6 +193,7 @@ class Image:
             if sb is None:
                 sb = derived_superblock(self.raw)
                 if sb is None:
+                    choose_superblock(read_superblocks(self.raw.base), self.raw.base)  # where they can't be read
                     raise
                 self.super_derived = True
             sb = of_another_block_size(self.raw, sb) or sb
