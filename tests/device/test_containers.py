@@ -6,6 +6,7 @@ import hashlib
 import os
 import random
 import struct
+import subprocess
 import sys
 import zipfile
 import zlib
@@ -18,7 +19,7 @@ import zstandard
 import f2tools
 from f2tools.device import open_device
 from f2tools.device.containers.aff4 import snappy
-from f2tools.device.containers.split import pieces_of
+from f2tools.device.containers.split import joined_by, pieces_of
 from f2tools.errors import DeviceError, F2fsError, Unsupported
 from tests.dump.craft import f2
 
@@ -212,6 +213,43 @@ def test_a_split_image_is_read_as_one(tmp_path: Path) -> None:
     os.unlink(tmp_path / "disk.003")
     with pytest.raises(DeviceError, match=r"disk\.003: this piece"):
         open_device(first)
+
+
+SIZES = {  # MiB of each piece, and which one is named
+    "one in the middle is short": ((8, 8, 3, 8, 8), 3, "shorter"),
+    "one is short, and the last one as much longer": ((8, 8, 3, 8, 13), 3, "shorter"),
+    "the first one is short": ((3, 8), 2, "longer"),
+    "one is long": ((8, 8, 9, 8), 3, "longer"),
+    "the last one is long": ((8, 8, 9), 3, "longer"),
+}
+
+
+@pytest.mark.parametrize("how", SIZES)
+def test_pieces_that_do_not_fit_are_refused(how: str, tmp_path: Path) -> None:
+    sizes, number, said = SIZES[how]
+    for index, size in enumerate(sizes, 1):
+        with (tmp_path / f"disk.{index:03}").open("wb") as piece:
+            piece.truncate(size << 20)
+    wanted = rf"disk\.{number:03}: this piece of the image has {sizes[number - 1] << 20} bytes, and is {said} than"
+    with pytest.raises(DeviceError, match=wanted):
+        open_device(tmp_path / "disk.001")
+    assert "cut off" not in f2("dump", "ls", tmp_path / "disk.001").err
+
+
+def test_piece_1000_follows_999_and_a_link_to_the_first_is_as_good(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    for number in range(1, 1003):
+        (tmp_path / "parts" / f"disk.{number:03}").write_bytes(number.to_bytes(2, "little") * 256)
+    (tmp_path / "parts" / "disk.20240101").touch()
+    first = tmp_path / "parts" / "disk.001"
+    (tmp_path / "link").symlink_to(first)
+    for name in (first, tmp_path / "link"):
+        with open_device(name, whole=True) as device:
+            assert device.size_bytes == 1002 * 512
+            assert device.pread(1001 * 512, 2) == (1002).to_bytes(2, "little")
+    joined = joined_by(pieces_of(first)).replace("COPY", str(tmp_path / "whole"))
+    assert subprocess.run(["sh", "-c", joined], check=False).returncode == 0
+    assert (tmp_path / "whole").stat().st_size == 1002 * 512
 
 
 def test_what_only_looks_like_a_piece_is_an_image(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from f2tools.device.buffers import Data, byte_view
 from f2tools.device.containers.beside import beside
 from f2tools.device.media.image import ImageFile, open_image
 from f2tools.errors import DeviceError
-from f2tools.text import command_line
+from f2tools.text import pasted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,8 +23,17 @@ _FIRST = re.compile(r"(.*\.)(0*[01])", re.DOTALL)
 
 
 def pieces_of(path: str | Path) -> list[str]:
-    """All pieces of a split image whose first is `path`; none where it isn't one.  DeviceError where one is missing."""
-    match = _FIRST.fullmatch(os.fspath(path))
+    """All pieces of a split image whose first is `path`, or what that links to; none where it isn't one.
+
+    DeviceError where one is missing.
+    """
+    name = os.fspath(path)
+    found = _pieces_named(name)
+    return found or (_pieces_named(os.path.realpath(name)) if os.path.islink(name) else [])
+
+
+def _pieces_named(first: str) -> list[str]:
+    match = _FIRST.fullmatch(first)
     if match is None or len(match[2]) < 3:
         return []
     stem, width, number = match[1], len(match[2]), int(match[2])
@@ -33,10 +43,11 @@ def pieces_of(path: str | Path) -> list[str]:
     found = [other for other in found if other >= number]
     if len(found) < 2 or (number == 1 and os.path.exists(f"{stem}{0:0{width}}")):
         return []
+    while found[-1] >= 10**width - 1 and os.path.exists(f"{stem}{found[-1] + 1}"):  # .1000 is behind .999
+        found.append(found[-1] + 1)
     for expected, other in enumerate(found, number):
         if other != expected:
             raise DeviceError(f"{stem}{expected:0{width}}: this piece of the image is missing")
-    first = f"{stem}{number:0{width}}"
     return [first, *(beside(first, os.path.basename(f"{stem}{other:0{width}}")) for other in found[1:])]
 
 
@@ -44,14 +55,34 @@ def joined_by(pieces: Sequence[str]) -> str:
     """A command that makes one file, COPY, of the pieces."""
     match = _FIRST.fullmatch(pieces[0])
     assert match is not None
-    width = len(match[2])
-    return f"{command_line('cat', pieces[0][:-width])}{'[0-9]' * width} > COPY"
+    stem, width = match[1], len(match[2])
+    longest = len(os.path.basename(pieces[-1])) - len(os.path.basename(stem))
+    globs = (f"{pasted(stem)}{'[0-9]' * digits}" for digits in range(width, longest + 1))
+    return f"cat {' '.join(globs)} > COPY"
+
+
+def _must_fit(pieces: Sequence[Device]) -> None:
+    """DeviceError unless all pieces are of one size and only the last one is smaller: else what follows one moves."""
+    sizes = Counter(piece.size_bytes for piece in pieces[:-1])
+    usual = max(sizes, key=lambda size: (sizes[size], size))
+    odd = next((piece for piece in pieces[:-1] if piece.size_bytes != usual), None)
+    if odd is None and pieces[-1].size_bytes > usual:
+        odd = pieces[-1]
+    if odd is None:
+        return
+    how = "shorter" if odd.size_bytes < usual else "longer"
+    raise DeviceError(
+        f"{odd.name}: this piece of the image has {odd.size_bytes} bytes, and is {how} than the others, which have"
+        f" {usual}: what is behind it would be in the wrong place; get a whole copy of it, or, if the pieces are meant"
+        f" to differ, join them: `{joined_by([piece.name for piece in pieces])}`"
+    )
 
 
 class SplitImage(Device):
-    """The pieces as one device."""
+    """The pieces as one device; DeviceError where one is shorter or longer than the others."""
 
     def __init__(self, pieces: Sequence[Device]) -> None:
+        _must_fit(pieces)
         self._pieces = list(pieces)
         self._starts = [0]
         for piece in self._pieces:
