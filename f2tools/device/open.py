@@ -212,7 +212,7 @@ def _open_other(name: str, image: Device, write: bool) -> Device | None:
             raise refused(name, "an image packed with zstd")
         from f2tools.device.containers.zst import open_zst
 
-        return open_zst(name)
+        return open_zst(name, image.plain_file())
     if head.startswith(CONTAINER_STARTS):
         from f2tools.device.containers.aff4 import is_aff4, open_aff4
         from f2tools.device.containers.libyal import kind_of_container, open_container

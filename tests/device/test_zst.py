@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,16 @@ def test_a_report_has_the_hashes_of_both(raw: Path, packed: Path) -> None:
     with raw.open("rb") as image:
         assert found["content"]["sha256"] == hashlib.file_digest(image, "sha256").hexdigest()
     assert found["file"]["sha256"] == hashlib.sha256(packed.read_bytes()).hexdigest()
+
+
+def test_reading_a_packed_image_leaves_its_time_of_access(packed: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "base.img.zst"
+    shutil.copy(packed, copy)
+    times = (10**18, 2 * 10**18)  # read before it was written: any mount but one with noatime would set the first
+    os.utime(copy, ns=times)
+    for command in (("dump", "ls"), ("fsck", "-n"), ("info",)):
+        assert f2(*command, copy).code == 0
+        assert (copy.stat().st_atime_ns, copy.stat().st_mtime_ns) == times, command
 
 
 def test_a_packed_image_is_not_written(packed: Path) -> None:

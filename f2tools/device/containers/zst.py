@@ -25,23 +25,24 @@ class ZstImage(Wrapper):
     """What a packed image holds."""
 
 
-def open_zst(name: str) -> ZstImage:
-    """Unpack an image for reading; DeviceError where it is cut off or damaged, or there is no room for it."""
+def open_zst(name: str, fd: int) -> ZstImage:
+    """Unpack the image that is open as `fd`, which stays open; DeviceError where it is cut off or damaged, or there is
+    no room for it."""
     import zstandard
 
-    with open(name, "rb") as packed:
+    with os.fdopen(os.dup(fd), "rb") as packed:
         _must_be_whole(name, packed)
         packed.seek(0)
-        fd, path = tempfile.mkstemp(prefix="f2tools-")
+        room, path = tempfile.mkstemp(prefix="f2tools-")
         os.unlink(path)
         try:
             with zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as content:
-                size = _unpack(content, fd)
+                size = _unpack(content, room)
         except zstandard.ZstdError as error:
-            os.close(fd)
+            os.close(room)
             raise DeviceError(f"{name}: unpacking it with zstd failed: {error}") from None
         except OSError as error:
-            os.close(fd)
+            os.close(room)
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
             where = os.path.dirname(path)
@@ -50,9 +51,9 @@ def open_zst(name: str) -> ZstImage:
                 f"unpack it where there is room: zstd -d --sparse"
             ) from None
         except BaseException:
-            os.close(fd)
+            os.close(room)
             raise
-    return ZstImage(ImageFile(name, fd, size, False))
+    return ZstImage(ImageFile(name, room, size, False))
 
 
 def _unpack(content: BinaryIO, fd: int) -> int:
