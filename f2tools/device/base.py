@@ -71,6 +71,14 @@ class Device(ABC):
         """What is known to be lost below, so that older content or zeros may show, as a sentence; empty for nothing."""
         return ""
 
+    def stored_hashes(self) -> dict[str, str]:
+        """Hashes of all its bytes that a container keeps, in hex, by the names of hashlib; most keep none."""
+        return {}
+
+    def wrong_checksums(self) -> Iterator[str]:
+        """Checksums in a container that are wrong, and that reading doesn't look at: a sentence each.  Reads all."""
+        return iter(())
+
     def write_zeroes(self, offset: int, length: int) -> None:
         """Make a range read as zeros, as cheaply as this device can."""
         self.check_writable()

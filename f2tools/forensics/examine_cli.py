@@ -254,13 +254,16 @@ def report(
     of custody (who examined which image when, its hashes then, the version and the arguments).  Further images, or the
     same ones again, are added to a case that is there; nothing in it is written over.
 
+    Where something is wrong with the evidence (a part that can't be read, or hashes that differ from those of the
+    acquisition) that is said and the exit code is 1.
+
     \b
     Example:
       f2tools report card.img -o report
       f2tools report phone.img card.img -o case --note "seized 2026-03-01"
     """
     from f2tools.forensics.case import add, is_case
-    from f2tools.forensics.report import examine, write_report
+    from f2tools.forensics.report import examine, problems_of, write_report
 
     case = as_case or bool(more) or is_case(target)
     require(not (more and (index_path or devices)), "--index and --device are of one image; add images one by one")
@@ -268,6 +271,7 @@ def report(
     if not is_case(target):
         must_be_free(target, force)
     found = [examine(one, devices, keys, index_path, hashes=not no_hashes) for one in (image, *more)]
+    problems = [problem for one in found for problem in problems_of(one["images"])]
     if case:
         paths = add(target, found, sys.argv[1:], note)
     else:
@@ -275,8 +279,12 @@ def report(
     grades = [one["deleted"]["grades"] for one in found]
     deleted: dict[str, Any] = {grade: sum(one[grade] for one in grades) for grade in grades[0]}
     if as_json:
-        print_json({"files": [str(path) for path in paths], "deleted": deleted})
-        return
-    click.echo(", ".join(f"{count} {grade}" for grade, count in deleted.items()) or "no deleted files")
-    for path in paths:
-        click.echo(printable(str(path)))
+        print_json({"files": [str(path) for path in paths], "deleted": deleted, "problems": problems})
+    else:
+        click.echo(", ".join(f"{count} {grade}" for grade, count in deleted.items()) or "no deleted files")
+        for path in paths:
+            click.echo(printable(str(path)))
+    for problem in problems:
+        click.echo(f"f2tools: {printable(problem)}", err=True)
+    if problems:
+        click.get_current_context().exit(1)

@@ -21,7 +21,7 @@ from f2tools.device.media.block import open_block
 from f2tools.device.media.image import FileDevice, kind_of, open_image
 from f2tools.device.media.remote import is_url, without_credentials
 from f2tools.device.open import file_and_part
-from f2tools.errors import Unsupported
+from f2tools.errors import DeviceError, Unsupported
 from f2tools.forensics.index import open_index
 from f2tools.forensics.others import ask
 from f2tools.forensics.picture import histogram, timeline_svg
@@ -74,12 +74,13 @@ def examine(
             deleted.append(as_dict(found))
         timeline = histogram(_events(run))
         warnings = list(volume.warnings)
+    images = [_image(path, hashes) for path in (image, *devices)]
     return {
         "format": 1,
         "tool": {"name": "f2tools", "version": __version__},
         "made": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "images": [_image(path, hashes) for path in (image, *devices)],
-        "warnings": warnings,
+        "images": images,
+        "warnings": [*warnings, *problems_of(images)],
         "volume": info.values[0] if info.values else None,
         "volume_problems": info.said.splitlines(),
         "fsck": {"exit_code": fsck.exit_code, "findings": findings, "said": fsck.said.splitlines()},
@@ -122,25 +123,56 @@ def _image(path: str, hashes: bool) -> dict[str, Any]:
             "mtime_ns": status.st_mtime_ns,
             "files": files,
             "unhashed": None,
+            "acquired": None,
+            "problems": [],
         }
         if not hashes:
             return found
         if isinstance(device, FileDevice):  # its content is the file
             found["content"] = files[0]["hashes"]
         elif _may_hash(device.size_bytes, sum(one["stored_bytes"] for one in files)):
-            found["content"] = _hashes(device)
             found["file"] = files[0]["hashes"]
+            try:
+                found["content"] = _hashes(device)
+                found["acquired"] = _acquired(name, found)
+            except DeviceError as error:
+                found["unhashed"] = f"not all of it can be read: {error}"
+                found["problems"].append(str(error))
         else:
             found["file"] = files[0]["hashes"]
         if found.get("content") is None:
             found.pop("content", None)
-            found["unhashed"] = (
+            found["unhashed"] = found["unhashed"] or (
                 f"its {device.size_bytes} bytes are far more than what is stored of them; "
                 "they were not read for a hash, and most of them are fillings"
             )
         if found.get("file") is None:
             found.pop("file", None)
     return found
+
+
+def _acquired(name: str, found: dict[str, Any]) -> dict[str, Any] | None:
+    """The hashes that a container keeps of its disk, those of what is read, and whether they agree; None without any.
+
+    What is wrong goes to the problems.
+    """
+    with open_device(name, whole=True) as disk:
+        problems = list(disk.wrong_checksums())
+        stored = disk.stored_hashes()
+        read = _hashes(disk, stored) if stored else {}
+    wrong = [which for which in stored if read[which] != stored[which]]
+    problems += (
+        f"{name}: its {which.upper()} was {stored[which]} when it was acquired, and is {read[which]}: what is read is "
+        "not what was acquired"
+        for which in wrong
+    )
+    found["problems"] += problems
+    return {"stored": stored, "read": read, "same": not wrong} if stored else None
+
+
+def problems_of(images: Sequence[dict[str, Any]]) -> list[str]:
+    """What is wrong with the evidence itself: what can't be read, and hashes that differ from those stored with it."""
+    return [problem for image in images for problem in image["problems"]]
 
 
 def _file(name: str, hashes: bool) -> dict[str, Any]:
@@ -167,9 +199,9 @@ def _may_hash(size_bytes: int, stored_bytes: int) -> bool:
     return size_bytes <= max(HASHED_ANYHOW, MOST_UNPACKED * stored_bytes)
 
 
-def _hashes(device: Device) -> dict[str, str]:
+def _hashes(device: Device, names: Iterable[str] = ("sha256", "md5")) -> dict[str, str]:
     """Hashes of what is in an image; holes are not read."""
-    sums = {name: hashlib.new(name, usedforsecurity=False) for name in ("sha256", "md5")}
+    sums = {name: hashlib.new(name, usedforsecurity=False) for name in names}
     zeros = bytes(HASH_AT_ONCE)
     at = 0
 
@@ -271,6 +303,11 @@ def _image_table(one: dict[str, Any]) -> str:
         rows.append(("no hash", one["unhashed"]))
     for what, label in (("content", "content"), ("file", "file as it lies")):
         rows += [(f"{name} of the {label}", value) for name, value in one.get(what, {}).items()]
+    acquired = one["acquired"]
+    for name, value in acquired["stored"].items() if acquired else ():
+        same = acquired["read"][name] == value
+        said = "as now" if same else f"NOW {acquired['read'][name]}"
+        rows.append((f"{name} when acquired", f"{value}, {said}"))
     for file in one["files"] if len(one["files"]) > 1 else ():
         sums = ", ".join(f"{name} {value}" for name, value in (file["hashes"] or {}).items())
         rows.append(("read too" if file is not one["files"][0] else "read", f"{file['path']}: {sums or 'no hash'}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import struct
@@ -19,6 +20,7 @@ import zstandard
 import f2tools
 from f2tools.device import open_device
 from f2tools.device.containers.aff4 import snappy
+from f2tools.device.containers.sparse import write_sparse
 from f2tools.device.containers.split import joined_by, pieces_of
 from f2tools.errors import DeviceError, F2fsError, Unsupported
 from tests.dump.craft import f2
@@ -213,6 +215,25 @@ def test_a_split_image_is_read_as_one(tmp_path: Path) -> None:
     os.unlink(tmp_path / "disk.003")
     with pytest.raises(DeviceError, match=r"disk\.003: this piece"):
         open_device(first)
+
+
+def test_a_report_looks_at_the_checksums_that_reading_leaves_out(tmp_path: Path) -> None:
+    with open_device(unpacked("small.img", tmp_path)) as device:
+        write_sparse(device, tmp_path / "small.simg", checksum=True)
+    for name, at, wanted in (
+        ("small.simg", -2, "have CRC-32"),
+        ("small-lz4.aff4", 155707, "is damaged: Bad CRC-32"),
+    ):
+        path = tmp_path / name if (tmp_path / name).exists() else unpacked(name, tmp_path)
+        assert f2("report", path, "-o", tmp_path / f"{name}.sound").code == 0
+        content = bytearray(path.read_bytes())
+        content[at] ^= 0xFF
+        path.write_bytes(content)
+        done = f2("report", path, "-o", tmp_path / f"{name}.damaged")
+        assert done.code == 1
+        assert wanted in done.err
+        found = json.loads((tmp_path / f"{name}.damaged/report.json").read_text())
+        assert any(wanted in text for text in found["warnings"])
 
 
 SIZES = {  # MiB of each piece, and which one is named

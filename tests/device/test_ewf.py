@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
 from f2tools.device import open_device
 from f2tools.errors import DeviceError
-from tests.device.craft_ewf import sections, split
+from tests.device.craft_ewf import sections, split, summed
 from tests.device.test_containers import PLAIN, unpacked
 from tests.dump.craft import f2
 
@@ -53,6 +54,36 @@ def test_a_damaged_chunk_that_is_not_packed_is_an_error(image: Path) -> None:
     second.write_bytes(content)
     with open_device(first) as device, pytest.raises(DeviceError, match=r"is damaged: its checksum is wrong, in .*E02"):
         device.pread(device.size_bytes // 2, device.size_bytes // 2)
+
+
+def test_a_report_compares_with_the_hashes_of_the_acquisition(image: Path, tmp_path: Path) -> None:
+    content = image.read_bytes()
+    (stored,) = (at + 76 for kind, at, _ in sections(content) if kind == "hash")
+    md5 = content[stored : stored + 16]
+    assert f2("report", image, "-o", tmp_path / "sound").code == 0
+    acquired = json.loads((tmp_path / "sound/report.json").read_text())["images"][0]["acquired"]
+    assert acquired == {"stored": {"md5": md5.hex()}, "read": {"md5": md5.hex()}, "same": True}
+    assert f"{md5.hex()}, as now" in (tmp_path / "sound/report.html").read_text()
+    body = content[stored : stored + 16 + 16]
+    other = summed(b"\x11" * 16 + body[16:])
+    image.write_bytes(content[:stored] + other + content[stored + len(other) :])
+    done = f2("report", image, "-o", tmp_path / "other")
+    assert done.code == 1
+    assert f"its MD5 was {'11' * 16} when it was acquired, and is {md5.hex()}" in done.err
+    found = json.loads((tmp_path / "other/report.json").read_text())
+    assert not found["images"][0]["acquired"]["same"]
+    assert any("when it was acquired" in text for text in found["warnings"])
+    assert "NOW" in (tmp_path / "other/report.html").read_text()
+
+
+def test_a_report_on_an_image_with_a_damaged_chunk_has_no_hash_and_says_why(image: Path, tmp_path: Path) -> None:
+    done = f2("report", inverted(image, 60000), "-o", tmp_path / "out")
+    assert done.code == 1
+    assert "the chunk at offset 0x1e00000 is damaged" in done.err
+    found = json.loads((tmp_path / "out/report.json").read_text())["images"][0]
+    assert "content" not in found
+    assert "not all of it can be read" in found["unhashed"]
+    assert found["file"]["sha256"]
 
 
 def test_where_the_superblock_is_damaged_that_is_said(image: Path) -> None:

@@ -40,6 +40,7 @@ MOST_DIRECTORY_BYTES = 16 << 20  # of the zip file: more than 100,000 members
 MOST_TURTLE_BYTES = 2 << 20  # a few KiB in what imagers write
 MOST_INDEX_BYTES = 4 << 20  # of a bevy, of a map
 MOST_MAP_BYTES = 64 << 20  # of all maps together: two million ranges
+MOST_UNPACKED = 64  # times the file, of all members together
 MOST_STREAMS = 1024
 MOST_DEPTH = 8  # maps on maps
 _TOKEN = re.compile(
@@ -66,8 +67,8 @@ class Aff4(Device):
         self._file = file
         self.name = file.name
         self.read_only = True
-        container = _Container(file)
-        self._stream = container.stream(container.disk())
+        self._container = _Container(file)
+        self._stream = self._container.stream(self._container.disk())
         self.size_bytes = self._stream.size
 
     def pread_into(self, offset: int, buffer: Any) -> None:
@@ -85,6 +86,9 @@ class Aff4(Device):
         if isinstance(self._stream, _Map):
             return self._stream.data_ranges(offset, min(length, self.size_bytes - offset))
         return super().data_ranges(offset, length)
+
+    def wrong_checksums(self) -> Iterator[str]:
+        return self._container.wrong_checksums()
 
     def pwrite(self, offset: int, data: Data) -> None:
         self.check_writable()
@@ -110,9 +114,9 @@ class _Container:
             raise Unsupported(f"{self.name}: an AFF4 image whose directory has {directory} bytes")
         try:
             # the directory only; members are read by their offsets
-            archive = zipfile.ZipFile(io.BufferedReader(DeviceFile(file, closes=False)))
-            self._members = {info.filename: info for info in archive.infolist()}
-            self.urn = archive.comment.split(b"\0")[0].decode("utf-8", "replace").strip()
+            self._archive = zipfile.ZipFile(io.BufferedReader(DeviceFile(file, closes=False)))
+            self._members = {info.filename: info for info in self._archive.infolist()}
+            self.urn = self._archive.comment.split(b"\0")[0].decode("utf-8", "replace").strip()
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise DeviceError(f"{self.name}: an AFF4 image whose directory can't be read: {error}") from None
         if not self.urn.startswith("aff4:") and "container.description" in self._members:
@@ -154,6 +158,19 @@ class _Container:
             return _Chunks(self, urn, said)
         what = ", ".join(sorted(kinds)) or "not in this volume"
         raise Unsupported(f"{self.name}: an AFF4 image with a stream that can't be read ({what})")
+
+    def wrong_checksums(self) -> Iterator[str]:
+        """The members whose CRC-32 is wrong, a sentence each; those of a file that claims far too many bytes aren't
+        read."""
+        if sum(info.file_size for info in self._members.values()) > MOST_UNPACKED * self._file.size_bytes:
+            return
+        for name, info in self._members.items():
+            try:
+                with self._archive.open(info) as member:
+                    while member.read(KEPT_BYTES):
+                        pass
+            except (zipfile.BadZipFile, zlib.error, OSError, ValueError, RuntimeError, EOFError, DeviceError) as error:
+                yield f"{self.name}: the member {name} is damaged: {error}"
 
     def find(self, urn: str, rest: str) -> str | None:
         """The member that holds a part of a stream."""

@@ -25,6 +25,7 @@ from f2tools.errors import DeviceError, F2fsError, Unsupported
 
 READ_AT_ONCE = 1 << 20
 MOST_PARENTS = 64
+HASHES = ("md5", "sha1", "sha256")
 
 
 class Opened(NamedTuple):
@@ -147,6 +148,12 @@ class Container(Device):
 
     def files(self) -> list[str]:
         return self._files
+
+    def stored_hashes(self) -> dict[str, str]:
+        if not hasattr(self._handle, "get_hash_values"):
+            return {}
+        stored: dict[str, str] = self._handle.get_hash_values()
+        return {name.lower(): value.lower() for name, value in stored.items() if name.lower() in HASHES}
 
     def pwrite(self, offset: int, data: Data) -> None:
         self.check_writable()

@@ -3,7 +3,8 @@
 A header, then chunks in the order of the image: RAW (bytes), FILL (four bytes over and over), DONT_CARE (nothing; read
 as zeros here, but a target keeps what it had) and CRC32 (of all before).  Reading is random access through an index of
 the chunks, which is never bigger than the file.  A file that is cut off opens all the same: what is there can be read,
-what is not is a DeviceError.  Checksums are looked at only by `SparseImage.verify`.
+what is not is a DeviceError.  Checksums are looked at only by `SparseImage.verify`,
+as reading all is needed for them.
 """
 
 from __future__ import annotations
@@ -119,6 +120,12 @@ class SparseImage(Device):
             if crc != expected:
                 raise DeviceError(f"{self.name}: bytes up to {end:#x} have CRC-32 {crc:#010x}, not {expected:#010x}")
         return len(checks)
+
+    def wrong_checksums(self) -> Iterator[str]:
+        try:
+            self.verify()
+        except DeviceError as error:
+            yield str(error)
 
     def _crc_of(self, offset: int, end: int, crc: int) -> int:
         for kind, value, at, length in self._pieces(offset, end - offset):
