@@ -236,6 +236,7 @@ def strings(
 )
 @click.option("--case", "as_case", is_flag=True, help="Make DIR a case, also of one image; more can be added later.")
 @click.option("--note", default="", metavar="TEXT", help="What the chain of custody of a case says beside it.")
+@click.option("--head", default="", metavar="HASH", help="Refuse a case without the entry that has this hash.")
 @click.option("--no-hashes", is_flag=True, help="Leave out the hashes of the image, which cost reading all of it.")
 @click.option("--index", "index_path", metavar="INDEX", help=INDEX_HELP)
 @device_option
@@ -243,8 +244,8 @@ def strings(
 @force_option
 @json_option
 def report(
-    image: str, more: tuple[str, ...], target: str, as_case: bool, note: str, no_hashes: bool, index_path: str | None,
-    devices: tuple[str, ...], keys: tuple[str, ...], force: bool, as_json: bool,
+    image: str, more: tuple[str, ...], target: str, as_case: bool, note: str, head: str, no_hashes: bool,
+    index_path: str | None, devices: tuple[str, ...], keys: tuple[str, ...], force: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Write a report on IMAGE: hashes, geometry, encryption policies, findings of fsck, deleted files, a timeline.
 
@@ -252,38 +253,46 @@ def report(
 
     Several images make a case: DIR has a directory for each, index.html over all of them, and case.json with the chain
     of custody (who examined which image when, its hashes then, the version and the arguments).  Further images, or the
-    same ones again, are added to a case that is there; nothing in it is written over.
+    same ones again, are added to a case that is there; nothing in it is written over.  At the end the hash of the last
+    entry is printed; kept elsewhere and given to --head, it shows whether entries were cut off or made anew.
 
-    Where something is wrong with the evidence (a part that can't be read, or hashes that differ from those of the
-    acquisition) that is said and the exit code is 1.
+    Where something is wrong with the evidence (a part that can't be read, hashes that differ from those of the
+    acquisition or of the examination before) or with what the case holds, that is said and the exit code is 1.
 
     \b
     Example:
       f2tools report card.img -o report
       f2tools report phone.img card.img -o case --note "seized 2026-03-01"
     """
-    from f2tools.forensics.case import add, is_case
+    from f2tools.forensics.case import add, is_case, read_case
     from f2tools.forensics.report import examine, problems_of, write_report
 
     case = as_case or bool(more) or is_case(target)
     require(not (more and (index_path or devices)), "--index and --device are of one image; add images one by one")
     require(case or not note, "--note goes with a case: several images, or --case")
-    if not is_case(target):
+    require(not head or is_case(target), "--head goes with a case that is there already")
+    if is_case(target):
+        read_case(target, head)
+    else:
         must_be_free(target, force)
     found = [examine(one, devices, keys, index_path, hashes=not no_hashes) for one in (image, *more)]
     problems = [problem for one in found for problem in problems_of(one["images"])]
+    last = None
     if case:
-        paths = add(target, found, sys.argv[1:], note)
+        paths, last, changed = add(target, found, sys.argv[1:], note)
+        problems += changed
     else:
         paths = write_report(found[0], target, force)
     grades = [one["deleted"]["grades"] for one in found]
     deleted: dict[str, Any] = {grade: sum(one[grade] for one in grades) for grade in grades[0]}
     if as_json:
-        print_json({"files": [str(path) for path in paths], "deleted": deleted, "problems": problems})
+        print_json({"files": [str(path) for path in paths], "deleted": deleted, "head": last, "problems": problems})
     else:
         click.echo(", ".join(f"{count} {grade}" for grade, count in deleted.items()) or "no deleted files")
         for path in paths:
             click.echo(printable(str(path)))
+        if last is not None:
+            click.echo(f"head of the custody, to be written down: {last}")
     for problem in problems:
         click.echo(f"f2tools: {printable(problem)}", err=True)
     if problems:

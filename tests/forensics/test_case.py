@@ -12,7 +12,7 @@ import pytest
 
 import f2tools
 from f2tools.errors import Corrupt
-from f2tools.forensics.case import add
+from f2tools.forensics.case import _digest, add
 from tests.dump.craft import f2
 
 
@@ -93,9 +93,51 @@ def test_a_chain_that_was_changed_is_not_added_to(made: Path, case: Path) -> Non
     found = json.loads((case / "case.json").read_text())
     found["custody"][0]["note"] = "nobody saw that"
     (case / "case.json").write_text(json.dumps(found))
+    with pytest.raises(Corrupt, match="entry 1 of the custody was changed"):
+        add(str(case), [again(made)], [])
+    found["custody"][0]["digest"] = _digest(found["custody"][0])
+    (case / "case.json").write_text(json.dumps(found))
     with pytest.raises(Corrupt, match="entry 2 of the custody does not follow"):
         add(str(case), [again(made)], [])
     assert not (case / "one.img-2").exists()
+
+
+def test_the_last_entry_shows_that_it_was_changed(made: Path, case: Path) -> None:
+    found = json.loads((case / "case.json").read_text())
+    found["custody"][-1]["user"] = "somebody else"
+    (case / "case.json").write_text(json.dumps(found))
+    done = f2("report", made / "one.img", "--no-hashes", "-o", case)
+    assert done.code == 1
+    assert "entry 2 of the custody was changed: its hash is not its own" in done.err
+    assert not (case / "one.img-2").exists()
+
+
+def test_the_hash_of_the_last_entry_shows_that_the_end_was_cut_off(made: Path, case: Path) -> None:
+    done = f2("report", made / "one.img", "--no-hashes", "-o", case)
+    assert done.code == 0
+    head = custody(case)[-1]["digest"]
+    assert f"head of the custody, to be written down: {head}" in done.out.decode()
+    assert head in (case / "index.html").read_text()
+    assert f2("report", made / "two.img", "--no-hashes", "-o", case, "--head", head).code == 0
+    assert f2("report", made / "two.img", "--no-hashes", "-o", case, "--head", head.upper()).code == 0
+    found = json.loads((case / "case.json").read_text())
+    (case / "case.json").write_text(json.dumps(found | {"custody": found["custody"][:2]}))
+    done = f2("report", made / "two.img", "--no-hashes", "-o", case, "--head", head)
+    assert done.code == 1
+    assert "cut off or made anew" in done.err
+    assert f2("report", made / "two.img", "-o", case.parent / "new", "--case", "--head", head).code == 2
+
+
+def test_an_entry_of_an_older_version_is_read(made: Path, case: Path) -> None:
+    found = json.loads((case / "case.json").read_text())
+    old = found["custody"][0]
+    for name in ("page_sha256", "digest", "uuid", "elsewhere"):
+        del old[name]
+    (case / "case.json").write_text(json.dumps(found | {"custody": [old]}))
+    (case / "one.img/report.html").write_text("nobody kept a hash of it")
+    added = add(str(case), [again(made)], [])
+    assert added.problems == []
+    assert custody(case)[1]["previous"] == hashlib.sha256(json.dumps(old, sort_keys=True).encode()).hexdigest()
 
 
 FORGED: dict[str, dict[str, Any]] = {  # what is changed in the only entry
@@ -110,6 +152,7 @@ FORGED: dict[str, dict[str, Any]] = {  # what is changed in the only entry
 def test_a_case_that_no_page_can_be_made_of_is_refused(how: str, made: Path, case: Path) -> None:
     found = json.loads((case / "case.json").read_text())
     found["custody"] = [found["custody"][0] | FORGED[how]]
+    found["custody"][0]["digest"] = _digest(found["custody"][0])
     (case / "case.json").write_text(json.dumps(found))
     with pytest.raises(Corrupt, match="is no case"):
         add(str(case), [again(made)], [])
@@ -127,22 +170,63 @@ def test_a_case_or_a_report_nested_without_end_is_refused(made: Path, case: Path
     report = case / found["custody"][1]["report"] / "report.json"
     report.write_text("[" * 100_000)
     found["custody"][1]["report_sha256"] = hashlib.sha256(report.read_bytes()).hexdigest()
+    found["custody"][1]["digest"] = _digest(found["custody"][1])
     (case / "case.json").write_text(json.dumps(found))
     add(str(case), [again(made)], [])
     assert "the report was changed or is gone" in (case / "index.html").read_text()
     report.write_text("{}")
     found["custody"][1]["report_sha256"] = hashlib.sha256(report.read_bytes()).hexdigest()
+    found["custody"][1]["digest"] = _digest(found["custody"][1])
     for text in (json.dumps(found), "[" * 100_000):
         (case / "case.json").write_text(text)
         with pytest.raises(Corrupt, match="is no case"):
             add(str(case), [again(made)], [])
 
 
-def test_a_report_that_was_changed_is_named(made: Path, case: Path) -> None:
-    report = case / "two.img" / "report.json"
+@pytest.mark.parametrize("name", ["report.json", "report.html"])
+def test_a_report_or_a_page_that_was_changed_is_named(name: str, made: Path, case: Path) -> None:
+    report = case / "two.img" / name
     report.write_text(report.read_text().replace("both", "BOTH"))
-    add(str(case), [again(made)], [])
-    assert "the report was changed or is gone" in (case / "index.html").read_text()
+    done = f2("report", made / "one.img", "--no-hashes", "--json", "-o", case)
+    assert done.code == 1
+    wanted = f"{report}: was changed since; it was written on {custody(case)[1]['time']}, entry 2 of the custody"
+    assert wanted in done.err
+    assert json.loads(done.out)["problems"] == [wanted]
+    assert len(custody(case)) == 3
+    assert wanted in (case / "index.html").read_text()
+
+
+def test_an_earlier_report_that_is_gone_is_named(made: Path, case: Path) -> None:
+    assert f2("report", made / "one.img", "--no-hashes", "-o", case).code == 0
+    shutil.rmtree(case / "one.img")
+    done = f2("report", made / "one.img", "--no-hashes", "-o", case)
+    assert done.code == 1
+    assert not (case / "one.img").exists()
+    for name in ("report.json", "report.html"):
+        assert f"{case / 'one.img' / name}: can't be read any more (No such file or directory)" in done.err
+
+
+def test_an_image_that_is_another_one_than_before_is_said_to_be(made: Path, case: Path) -> None:
+    report = again(made)
+    report["images"][0]["content"]["sha256"] = "0" * 64
+    (problem,) = add(str(case), [report], []).problems
+    assert "was another one on" in problem
+
+
+def test_evidence_that_moved_is_compared(made: Path, case: Path) -> None:
+    report = again(made)
+    there = report["images"][0]["path"]
+    report["images"][0]["path"] = "/other/disk/one.img"
+    assert add(str(case), [report], []).problems == []
+    entry = custody(case)[-1]
+    assert (entry["unchanged"], entry["elsewhere"]["image"], entry["elsewhere"]["unchanged"]) == (None, there, True)
+    assert f"as before: {there}" in (case / "index.html").read_text()
+    report["images"][0]["path"] = "/third/one.img"
+    report["images"][0]["content"]["sha256"] = "0" * 64
+    (problem,) = add(str(case), [report], []).problems
+    assert problem.startswith("/third/one.img: holds the volume that was examined as /other/disk/one.img on")
+    assert custody(case)[-1]["elsewhere"]["unchanged"] is False
+    assert "/third/one.img: holds the volume" in (case / "index.html").read_text()
 
 
 def test_a_note_or_an_index_of_several_images_is_refused(made: Path, tmp_path: Path) -> None:
