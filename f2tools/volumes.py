@@ -62,7 +62,11 @@ class StopsAtErrors:
     def usable(self) -> None:
         """OSError EROFS where nothing is written any more."""
         if self._broken is not None:
-            raise OSError(errno.EROFS, f"the volume is read-only since an error: {self._broken}")
+            raise OSError(
+                errno.EROFS,
+                f"the volume is read-only since an error: {self._broken}; what was not made safe before is lost; "
+                "open it again to go on",
+            )
 
 
 class Changeable(Protocol):

@@ -128,6 +128,7 @@ class EngineFiles(VolumeFiles):
         self.calls["write"] += len(blocks)
         self.calls["write_bytes"] += len(blocks) * BLOCK
         with self.volume.operation(len(blocks)) as op:
+            self.volume.midway = True
             self.volume.files.overwrite(op.live(file), np.array(blocks, np.int64), self._block)
             self.volume.stamp(op.live(file), modified=True)
 

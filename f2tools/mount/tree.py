@@ -338,7 +338,10 @@ class LiveTree(HandedOn[WritableVolume], RecoveredTree):
         return self._upkeep.trim(start, length, shortest)
 
     def close(self) -> None:
-        self.volume.close()
+        if self.volume.broken:  # which the end of the mount tells
+            self.volume.abandon()
+        else:
+            self.volume.close()
 
 
 AnyTree = Tree[Volume] | RecoveredTree

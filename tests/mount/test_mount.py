@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -836,7 +837,7 @@ def test_an_error_while_writing_makes_it_read_only(tmp_path: Path, caplog: pytes
     device.failing = False
     assert answer(files.mkdir(1, b"folder", 0o755, who)) == "EROFS"
     assert answer(files.getattr(entry.st_ino, who)).st_size == 4
-    volume.close()
+    LiveTree(volume).close()
     with writable(image) as again:  # what was safe is there
         assert again.path("/file").read() == b"safe"
     judge(image)
@@ -885,9 +886,9 @@ def test_a_fault_of_ours_is_an_error_of_the_call(
     from f2tools.fuse.operations import Handlers
     from f2tools.mount.tree import LiveTree
 
-    with writable(fresh(tmp_path)) as volume:
-        files, who = Handlers(LiveTree(volume), MountOptions()), SimpleNamespace(uid=0, gid=0, pid=1, umask=0)
-        monkeypatch.setattr(volume, "rename", lambda *_: {}["no such key"])
+    with closing(LiveTree(writable(fresh(tmp_path)))) as tree:
+        files, who = Handlers(tree, MountOptions()), SimpleNamespace(uid=0, gid=0, pid=1, umask=0)
+        monkeypatch.setattr(tree.volume, "rename", lambda *_: {}["no such key"])
         assert answer(files.rename(1, b"a", 1, b"b", 0, who)) == "EIO"
         assert "Traceback" in caplog.text
         assert answer(files.mkdir(1, b"folder", 0o755, who)) == "EROFS"

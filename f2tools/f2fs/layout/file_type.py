@@ -36,6 +36,7 @@ def kind_of_mode(mode: int) -> str:
 
 # As old_encode_dev() and new_encode_dev() of include/linux/kdev_t.h: 8 bits each, or 12 and 20.
 BYTE = 0xFF
+MOST_MAJOR, MOST_MINOR = (1 << 12) - 1, (1 << 20) - 1
 
 
 def device_words(major: int, minor: int) -> tuple[int, int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from operator import index
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_IMMUTABLE_FL,
     F2FS_NOCOMP_FL,
     F2FS_PROJINHERIT_FL,
+    U32_MAX,
     XATTR_NODE_OFFSET,
 )
 from f2tools.f2fs.layout.xattr import XATTR_INDEX_POSIX_ACL_ACCESS
@@ -26,7 +28,7 @@ from f2tools.f2fs.volume.acl import build_disk, parse_disk
 from f2tools.f2fs.volume.xattr import raw_xattrs, visible_xattrs, xattrs_of
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.orphan import Orphans
-from f2tools.f2fs.write.parts import fail
+from f2tools.f2fs.write.parts import check_ids, fail
 from f2tools.f2fs.write.xattr import advised, change, parse_name, room_of, split, stored_value
 
 # FS_*_FL that chattr may set: sync, immutable, append, nodump, noatime, compress, nocompress and dirsync, and below
@@ -61,29 +63,38 @@ class Attributes(Orphans):
         mtime_ns: int | None = None,
         ctime_ns: int | None = None,
     ) -> None:
-        """Change permissions, owner, times; the ctime is now unless it is given.  OSError EPERM, EDQUOT."""
+        """Change permissions, owner, times; the ctime is now unless it is given.  OSError EPERM, EDQUOT, EINVAL."""
+        check_ids(uid, gid)
+        times = _times(atime_ns, mtime_ns, ctime_ns)
         with self.operation(1) as op:
             inode = self._changeable(op.live(ino))
+            now = self.clock() if ctime_ns is None else ctime_ns
             changes: dict[str, int] = {}
+            acls: list[tuple[int, bytes]] = []
+            if mode is not None:
+                mode = stat.S_IFMT(inode.i_mode) | stat.S_IMODE(mode)
+                acls = self._acls_after_chmod(inode, mode)
+                changes["i_mode"] = mode
+            self.midway = True
             if uid is not None or gid is not None:
                 self.transfer(inode, uid, gid, None)
                 changes |= {"i_uid": inode.i_uid if uid is None else uid, "i_gid": inode.i_gid if gid is None else gid}
-            if mode is not None:
-                mode = stat.S_IFMT(inode.i_mode) | stat.S_IMODE(mode)
-                self._chmod_acl(inode, mode)
-                changes["i_mode"] = mode
-            inode.set(**changes, **_times(atime_ns, mtime_ns, None))
-            self.stamp_at(inode, self.clock() if ctime_ns is None else ctime_ns)
+            for space, acl in acls:
+                self._store_xattr(inode, space, b"", acl, 0)
+            inode.set(**changes, **times)
+            self.stamp_at(inode, now)
 
     def set_times(
         self, ino: int, atime_ns: int | None = None, mtime_ns: int | None = None, ctime_ns: int | None = None
     ) -> None:
         """Set times, the ctime to now unless it is given; append-only files allow it, as writing sets times.  EPERM."""
+        times = _times(atime_ns, mtime_ns, self.clock() if ctime_ns is None else ctime_ns)
         with self.operation(1) as op:
             inode = op.live(ino)
             if inode.i_flags & F2FS_IMMUTABLE_FL:
                 fail(errno.EPERM)
-            inode.set(**_times(atime_ns, mtime_ns, self.clock() if ctime_ns is None else ctime_ns))
+            self.midway = True
+            inode.set(**times)
             self.nodes.touch(inode)
             if inode.is_dir:
                 self.names.pending.changed(ino)
@@ -95,10 +106,13 @@ class Attributes(Orphans):
             inode.set(**_times(now_ns, None, None))
             self.nodes.touch(inode)
 
-    def _chmod_acl(self, inode: LiveInode, mode: int) -> None:
-        for item in xattrs_of(self.nodes, inode):
-            if item.index == XATTR_INDEX_POSIX_ACL_ACCESS:
-                self._store_xattr(inode, item.index, b"", build_disk(chmod_acl(parse_disk(item.value), mode)), 0)
+    def _acls_after_chmod(self, inode: LiveInode, mode: int) -> list[tuple[int, bytes]]:
+        """(name space, value as stored) of the ACL that says what a mode does."""
+        return [
+            (item.index, build_disk(chmod_acl(parse_disk(item.value), mode)))
+            for item in xattrs_of(self.nodes, inode)
+            if item.index == XATTR_INDEX_POSIX_ACL_ACCESS
+        ]
 
     def set_flags(self, ino: int, flags: int) -> None:
         """chattr: the flags that users may set, FS_*_FL; OSError EINVAL, ENOTEMPTY, EOPNOTSUPP where they can't be."""
@@ -120,12 +134,14 @@ class Attributes(Orphans):
                 fail(errno.EOPNOTSUPP)
             if flags & F2FS_COMPR_FL and flags & F2FS_NOCOMP_FL:
                 fail(errno.EINVAL)
+            now = self.clock()
+            self.midway = True
             if changed & F2FS_COMPR_FL:
                 self._switch_compression(inode)
             if changed & F2FS_CASEFOLD_FL:  # recovery adds names by the directory as it was
                 self._need_checkpoint = True
             inode.set(i_flags=inode.i_flags & ~SETTABLE_FLAGS | flags)
-            self.stamp_at(inode, self.clock())
+            self.stamp_at(inode, now)
 
     def _switch_compression(self, inode: LiveInode) -> None:
         """Compression can be switched for a file only while it has no blocks, for a directory at any time."""
@@ -141,14 +157,18 @@ class Attributes(Orphans):
             self.maker.set_compression(inode, self.compress_options)
 
     def set_projid(self, ino: int, projid: int) -> None:
-        """The project of a file; EOPNOTSUPP where the volume has none."""
+        """The project of a file; EOPNOTSUPP where the volume has none, EINVAL beyond 32 bits."""
+        if not 0 <= index(projid) <= U32_MAX:
+            fail(errno.EINVAL)
         with self.operation(1) as op:
             inode = self._changeable(op.live(ino))
             if not self.geo.feature & F2FS_FEATURE_PRJQUOTA or "i_projid" not in inode.extra:
                 fail(errno.EOPNOTSUPP)
+            now = self.clock()
+            self.midway = True
             self.transfer(inode, None, None, projid)
             inode.set(i_projid=projid)
-            self.stamp_at(inode, self.clock())
+            self.stamp_at(inode, now)
 
     def setxattr(self, ino: int, name: str, value: bytes, flags: int = 0) -> None:
         """Set an extended attribute; flags XATTR_CREATE 1, XATTR_REPLACE 2.  OSError as setxattr(2) gives it."""
@@ -161,27 +181,32 @@ class Attributes(Orphans):
     def _change_xattr(self, ino: int, name: str, value: bytes | None, flags: int) -> None:
         with self.operation(1) as op:
             inode = self._changeable(op.live(ino))
-            index, inner = parse_name(name)
+            space, inner = parse_name(name)
+            now = self.clock()
             if name == "system.advise":
-                inode.set(i_advise=advised(inode.i_advise, value))
+                advice = advised(inode.i_advise, value)
+                self.midway = True
+                inode.set(i_advise=advice)
             else:
-                mode, stored = stored_value(index, value, inode.i_mode)
-                self._store_xattr(inode, index, inner, stored, flags)
+                mode, stored = stored_value(space, value, inode.i_mode)
+                self._store_xattr(inode, space, inner, stored, flags)
+                self.midway = True
                 if mode != inode.i_mode:
                     inode.set(i_mode=mode)
-            self.stamp_at(inode, self.clock())
+            self.stamp_at(inode, now)
             if inode.is_dir:
                 self._need_checkpoint = True
 
-    def _store_xattr(self, inode: LiveInode, index: int, name: bytes, value: bytes | None, flags: int) -> None:
+    def _store_xattr(self, inode: LiveInode, space: int, name: bytes, value: bytes | None, flags: int) -> None:
         """Change an entry of the attribute area, which lies in the inode and, where that is too small, in a node."""
         inline = inode.inline_xattr_area
         changed = change(
-            raw_xattrs(self.nodes, inode), index, name, value, flags, room=room_of(inline.size, self.geo.block_size)
+            raw_xattrs(self.nodes, inode), space, name, value, flags, room=room_of(inline.size, self.geo.block_size)
         )
         if changed is None:
             return
         head, rest = split(changed, inline.size, self.geo.block_size)
+        self.midway = True
         if rest is not None:
             if inode.i_xattr_nid:
                 nid, block = inode.i_xattr_nid, self.nodes.block(inode.i_xattr_nid, inode.ino)
@@ -217,6 +242,8 @@ def _times(atime_ns: int | None, mtime_ns: int | None, ctime_ns: int | None) -> 
 
 
 def _time(ns: int) -> tuple[int, int]:
-    """(seconds as they are stored, nanoseconds)."""
-    seconds, nsec = divmod(ns, 1_000_000_000)
+    """(seconds as they are stored, nanoseconds); OSError EINVAL for what 64 bits can't hold."""
+    seconds, nsec = divmod(index(ns), 1_000_000_000)
+    if not -(1 << 63) <= seconds < 1 << 63:
+        fail(errno.EINVAL)
     return seconds % (1 << 64), nsec

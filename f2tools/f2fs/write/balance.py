@@ -18,22 +18,27 @@ from f2tools.f2fs.layout.constants import (
     LOG_BLOCKS_PER_SEG,
 )
 from f2tools.f2fs.write.charge import Charging
-from f2tools.f2fs.write.gc import make_room
+from f2tools.f2fs.write.gc import Pinned, make_room
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.parts import fail
 from f2tools.f2fs.write.segment import NoFreeSegment
 
 DIRTY_NODES_HELD = 8192
+# With these the engine refuses what it has begun, after taking it back.  An OSError of a signal's handler has others.
+TAKEN_BACK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 class Operation:
     """One change of a volume.  Inodes that it hands out stay good until it ends.
 
     Nodes are dropped from memory only on entering, so an inode must not be kept from one operation to the next.
-    A device that failed in the midst of it ends all writing: blocks count as used then that nothing leads to.
+
+    An operation looks first, and says `vol.midway = True` before its first change.  Until then an error is a refusal,
+    and the volume is as it was.  From there on whatever ends it ends all writing, as the volume may be half changed.
+    Only what it was made for does not: an OSError of TAKEN_BACK, and a block that can't be read before one was written.
     """
 
-    __slots__ = ("_blocks", "_vol", "_written")
+    __slots__ = ("_blocks", "_vol")
 
     def __init__(self, vol: Balance, blocks: int) -> None:
         self._vol = vol
@@ -41,22 +46,19 @@ class Operation:
 
     def __enter__(self) -> Operation:
         vol = self._vol
-        self._written = vol.segments.written_blocks
+        vol.midway = False
+        vol.written_before = vol.segments.written_blocks
         try:
             vol.begin(self._blocks)
         except BaseException as error:
-            self._failed(error)
+            vol.ended(error, reads_first=F2fsError)
             raise
+        vol.midway = False
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
-            self._failed(error)
-
-    def _failed(self, error: BaseException) -> None:
-        begun = self._vol.segments.written_blocks != self._written
-        if isinstance(error, NoFreeSegment) or (begun and isinstance(error, DeviceError)):
-            self._vol.stop_writing(str(error) or "no segment is free")
+            self._vol.ended(error)
 
     def live(self, ino: int) -> LiveInode:
         """The inode with this number, to be changed."""
@@ -77,6 +79,9 @@ class Operation:
 class Balance(Charging):
     """Operations begin here: with write-back, cleaning or a checkpoint where memory or free sections run short."""
 
+    midway = False  # an operation has begun to change something
+    written_before = 0  # segments.written_blocks when it began
+
     def operation(self, blocks: int) -> Operation:
         """A change that writes about so many blocks; entering it makes room, or raises OSError ENOSPC or EROFS."""
         return Operation(self, blocks)
@@ -89,10 +94,22 @@ class Balance(Charging):
         if not self._calm(blocks):
             self.balance(blocks)
 
+    def ended(self, error: BaseException, reads_first: type[F2fsError] = DeviceError) -> None:
+        """An error has ended an operation: where that was midway, nothing is written any more.
+
+        `reads_first`: the errors that leave all as it was, unless a block was written before.
+        """
+        refused = isinstance(error, OSError) and error.errno in TAKEN_BACK
+        if isinstance(error, reads_first):
+            refused = self.segments.written_blocks == self.written_before
+        if isinstance(error, NoFreeSegment) or (self.midway and not refused):
+            self.stop_writing(_why(error))
+
     def balance(self, blocks: int = 0) -> None:
         """Write back when much is in memory, and clean when free sections run out; see f2fs_balance_fs()."""
         if self._busy or self._calm(blocks):
             return
+        self.midway = True
         if self.files.page_count >= self._pages_held:
             pages, segments = self.files.page_count, self.segments
             # before the holes run out: a checkpoint makes holes of what was overwritten since the last one
@@ -180,9 +197,12 @@ class Balance(Charging):
     def clean_section(self, section: int) -> int:
         """Move what is valid out of a section, which the next checkpoint makes free: how many blocks. Raises Pinned."""
         with self.operation(0):
-            self._busy = True
+            self._busy = self.midway = True
             try:
                 return self.cleaner.clean(section)
+            except Pinned:
+                self.midway = False  # between two segments
+                raise
             finally:
                 self._busy = False
 
@@ -221,8 +241,8 @@ class Balance(Charging):
                 clear_flags=CP_DISABLED_FLAG | CP_DISABLED_QUICK_FLAG,
                 set_flags=CP_QUOTA_NEED_FSCK_FLAG if self._quota_lost else 0,
             )
-        except (NoFreeSegment, F2fsError, OSError) as error:
-            self._broken = str(error) or "no segment is free"
+        except BaseException as error:
+            self.stop_writing(_why(error))
             raise
         finally:
             self._busy = False
@@ -236,3 +256,12 @@ class Balance(Charging):
         self._gave_up_names.clear()
         self._need_checkpoint = False
         self._changed = False
+
+
+def _why(error: BaseException) -> str:
+    """What has ended writing, in words."""
+    if isinstance(error, NoFreeSegment):
+        return str(error) or "no segment is free"
+    if isinstance(error, F2fsError):
+        return str(error)
+    return f"an operation was cut off by {type(error).__name__}" + (f" ({error})" if str(error) else "")

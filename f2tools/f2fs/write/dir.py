@@ -84,6 +84,8 @@ class Directories:
 
     def check_name(self, inode: LiveInode, name: bytes) -> None:
         """Raise OSError if this can't be a new name: EEXIST, EINVAL, ENAMETOOLONG, ENOENT, ENOKEY."""
+        if not isinstance(name, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a name is bytes, not {type(name).__name__}")
         if len(name) > F2FS_NAME_LEN:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), os.fsdecode(name))
         if not name:

@@ -6,6 +6,7 @@ import errno
 import os
 from contextlib import suppress
 from hashlib import blake2b
+from operator import index
 
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
@@ -60,11 +61,16 @@ class Content(Attributes):
             self._changed = True
             nodes, files = self.nodes, self.files
             inode = nodes.live(ino)
-            if not files.write_within(inode, offset, data):
-                files.write(inode, offset, data)  # into memory: nothing is begun that would have to be ended
-            if stamp:
-                inode.stamp(self.clock(), True)
-            nodes.touch(inode)
+            try:
+                if not files.write_within(inode, offset, data):
+                    files.write(inode, offset, data)  # into memory: no operation, which would make room, is needed
+                if stamp:
+                    inode.stamp(self.clock(), True)
+                nodes.touch(inode)
+            except BaseException as error:
+                self.midway, self.written_before = True, self.segments.written_blocks
+                self.ended(error)
+                raise
             return len(data)
         view = memoryview(data).cast("B")
         total, written = len(view), 0
@@ -74,7 +80,9 @@ class Content(Attributes):
             count = len(part)
             try:
                 with self.operation(-(-count // size) + 1) as op:
-                    self.files.write(op.live(ino), offset + written, part)
+                    inode = op.live(ino)
+                    self.midway = True
+                    self.files.write(inode, offset + written, part)
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT) and count > size:  # as much as there is room for
                     step = max(size, 1 << (count - 1).bit_length() - 1)
@@ -91,23 +99,27 @@ class Content(Attributes):
 
     def truncate(self, ino: int, size: int) -> None:
         """Set the size of a file; OSError EFBIG, EPERM, EINVAL, EISDIR."""
-        inode = self._content(ino, size)
+        inode = self._content(ino, index(size))
         if inode.i_flags & F2FS_APPEND_FL:
             fail(errno.EPERM)
         with self.operation(2) as op:
-            self.files.truncate(op.live(ino), size)
-            self.stamp_at(op.live(ino), self.clock(), modified=True)
+            inode, now = op.live(ino), self.clock()
+            self.midway = True
+            self.files.truncate(inode, size)
+            self.stamp_at(inode, now, modified=True)
 
     def fallocate(self, ino: int, mode: int, offset: int, length: int) -> None:
         """fallocate(2); modes as in `data.FileData.fallocate`."""
-        inode = self._content(ino, max(offset, 0))
+        inode = self._content(ino, max(index(offset), 0))
         if not inode.is_file:
             fail(errno.EINVAL)
         if mode & ~1 and inode.i_flags & F2FS_APPEND_FL:
             fail(errno.EPERM)
         with self.operation(4) as op:
-            self.files.fallocate(op.live(ino), mode, offset, length)
-            self.stamp_at(op.live(ino), self.clock(), modified=True)
+            inode, now = op.live(ino), self.clock()
+            self.midway = True
+            self.files.fallocate(inode, mode, offset, length)
+            self.stamp_at(inode, now, modified=True)
 
     def _content(self, ino: int, offset: int) -> LiveInode:
         """A file whose content is about to change."""
@@ -143,6 +155,7 @@ class Content(Attributes):
         pages = len(files.pages.get(ino, ()))
         with self.operation(pages):
             inode = nodes.live(ino)
+            self.midway = True
             if pages:
                 files.write_back(inode, in_place=pages <= MIN_FSYNC_BLOCKS)
             dirty = nodes.dirty_direct_of(inode)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 
 from f2tools.acl import AclEntry, inherit
 from f2tools.errors import F2fsError
@@ -16,15 +17,16 @@ from f2tools.f2fs.layout.constants import (
     FADVISE_LOST_PINO_BIT,
     U32_MAX,
 )
-from f2tools.f2fs.layout.file_type import S_IFMTS, file_type
+from f2tools.f2fs.layout.file_type import MOST_MAJOR, MOST_MINOR, S_IFMTS, file_type
 from f2tools.f2fs.layout.xattr import XATTR_INDEX_POSIX_ACL_ACCESS, XATTR_INDEX_POSIX_ACL_DEFAULT
 from f2tools.f2fs.volume.acl import build_disk, parse_disk
 from f2tools.f2fs.volume.dentries import Dentry
 from f2tools.f2fs.volume.xattr import xattrs_of
 from f2tools.f2fs.write.file import Content
 from f2tools.f2fs.write.node import LiveInode
-from f2tools.f2fs.write.parts import fail
+from f2tools.f2fs.write.parts import check_ids, fail
 
+MOST_MODE = 0xFFFF  # i_mode has 16 bits
 RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4
 LINK_MAX = U32_MAX
 
@@ -56,46 +58,61 @@ class Namei(Content):
         """
         if not stat.S_IFMT(mode):
             mode |= stat.S_IFREG
-        if stat.S_IFMT(mode) in (stat.S_IFDIR, stat.S_IFLNK) or stat.S_IFMT(mode) not in S_IFMTS:
+        if stat.S_IFMT(mode) in (stat.S_IFDIR, stat.S_IFLNK) or stat.S_IFMT(mode) not in S_IFMTS or mode > MOST_MODE:
             fail(errno.EINVAL, name)
-        inode = self._make(parent, name, mode, uid, gid, umask)
-        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-            self.maker.set_rdev(inode, *rdev)
-        return inode.ino
+        if not (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
+            return self._make(parent, name, mode, uid, gid, umask)
+        major, minor = rdev
+        if not (0 <= major <= MOST_MAJOR and 0 <= minor <= MOST_MINOR):
+            fail(errno.EINVAL, name)
+        return self._make(parent, name, mode, uid, gid, umask, lambda inode: self.maker.set_rdev(inode, major, minor))
 
     def tmpfile(self, parent: int, mode: int, uid: int = 0, gid: int = 0) -> int:
         """A regular file without a name; it is freed once it was held and released, or by `close`, unless it is linked.
 
         See f2fs_tmpfile().
         """
+        check_ids(uid, gid)
         with self.operation(2) as op:
             directory = op.directory(parent)
             mode, access, default = self._inherited(directory, stat.S_IFREG | stat.S_IMODE(mode), 0)
             self.space.require(2, 2)
-            now = self.clock()
-            inode = self.maker.make(directory, b"", mode, uid, gid, now, self.new_generation(), self.compress_options)
-            self._store_acls(inode, access, default)
+            now, generation = self.clock(), self.new_generation()
+            self.midway = True
+            inode = self.maker.make(directory, b"", mode, uid, gid, now, generation, self.compress_options)
+            self._finish(inode, access, default)
             inode.set(i_links=0)
             self._nameless.add(inode.ino)
             return inode.ino
 
     def mkdir(self, parent: int, name: bytes, mode: int, uid: int = 0, gid: int = 0, umask: int = 0) -> int:
         """A new directory; its inode number."""
-        return self._make(parent, name, stat.S_IFDIR | stat.S_IMODE(mode), uid, gid, umask).ino
+        return self._make(parent, name, stat.S_IFDIR | stat.S_IMODE(mode), uid, gid, umask)
 
     def symlink(self, parent: int, name: bytes, target: bytes, uid: int = 0, gid: int = 0) -> int:
-        """A new symbolic link; ENOENT for an empty target, ENAMETOOLONG for one beyond a block."""
+        """A new symbolic link; ENOENT for an empty target, ENAMETOOLONG for one beyond a block, EINVAL with a NUL."""
+        content = memoryview(target)
         if not target:
             fail(errno.ENOENT, name)
         if len(target) >= self.geo.block_size:
             fail(errno.ENAMETOOLONG, name)
-        self.space.require(2)
-        inode = self._make(parent, name, stat.S_IFLNK | 0o777, uid, gid, 0)
-        self.files.write(inode, 0, memoryview(target))
-        return inode.ino
+        if b"\0" in target:
+            fail(errno.EINVAL, name)
+        mode = stat.S_IFLNK | 0o777
+        return self._make(parent, name, mode, uid, gid, 0, lambda inode: self.files.write(inode, 0, content))
 
-    def _make(self, parent: int, name: bytes, mode: int, uid: int, gid: int, umask: int) -> LiveInode:
-        """A new inode with a name; nothing has changed when it fails."""
+    def _make(
+        self,
+        parent: int,
+        name: bytes,
+        mode: int,
+        uid: int,
+        gid: int,
+        umask: int,
+        fill: Callable[[LiveInode], None] | None = None,
+    ) -> int:
+        """A new inode with a name, its number; `fill` writes what is in it.  Nothing has changed when it is refused."""
+        check_ids(uid, gid)
         with self.operation(2) as op:
             directory = op.directory(parent)
             self.names.check_name(directory, name)
@@ -105,22 +122,35 @@ class Namei(Content):
                 fail(errno.EMLINK, name)
             mode, access, default = self._inherited(directory, mode, umask)
             self.space.require(3, 2)
+            now, generation = self.clock(), self.new_generation()
+            self.midway = True
             place = self.names.room(directory, name)
-            now = self.clock()
-            inode = self.maker.make(directory, name, mode, uid, gid, now, self.new_generation(), self.compress_options)
+            inode = self.maker.make(directory, name, mode, uid, gid, now, generation, self.compress_options)
+            self._finish(inode, access, default, fill)
             if inode.is_dir:
                 self.names.fill_new(inode, parent)
                 directory.set(i_links=directory.i_links + 1)
-            self._store_acls(inode, access, default)
             self.names.add(directory, place, name, inode.ino, file_type(mode))
             self.stamp_at(directory, now, modified=True)
-            return inode
+            return inode.ino
 
-    def _store_acls(self, inode: LiveInode, access: list[AclEntry] | None, default: list[AclEntry] | None) -> None:
-        """The ACLs that a new inode begins with."""
-        for index, acl in ((XATTR_INDEX_POSIX_ACL_DEFAULT, default), (XATTR_INDEX_POSIX_ACL_ACCESS, access)):
-            if acl is not None:
-                self._store_xattr(inode, index, b"", build_disk(acl), 0)
+    def _finish(
+        self,
+        inode: LiveInode,
+        access: list[AclEntry] | None,
+        default: list[AclEntry] | None,
+        fill: Callable[[LiveInode], None] | None = None,
+    ) -> None:
+        """What a new inode begins with; refused, for want of room, it is gone again."""
+        try:
+            for index, acl in ((XATTR_INDEX_POSIX_ACL_DEFAULT, default), (XATTR_INDEX_POSIX_ACL_ACCESS, access)):
+                if acl is not None:
+                    self._store_xattr(inode, index, b"", build_disk(acl), 0)
+            if fill is not None:
+                fill(inode)
+        except OSError:
+            self._evict(inode)
+            raise
 
     def _inherited(
         self, directory: LiveInode, mode: int, umask: int
@@ -147,9 +177,10 @@ class Namei(Content):
             if inode.i_links >= LINK_MAX:
                 fail(errno.EMLINK, name)
             self._same_project(inode, directory)
+            now = self.clock()
+            self.midway = True
             place = self.names.room(directory, name)
             self.names.add(directory, place, name, ino, file_type(inode.i_mode))
-            now = self.clock()
             if not inode.i_links:
                 self._nameless.discard(ino)
             inode.set(i_links=inode.i_links + 1, i_advise=inode.i_advise | FADVISE_LOST_PINO_BIT)
@@ -190,6 +221,8 @@ class Namei(Content):
         inode = self.live(entry.ino) if inode is None else inode
         now = self.clock()
         gone = inode.is_file and inode.i_links == 1
+        self._must_be_whole(inode)
+        self.midway = True
         self.names.remove(directory, entry, gone)
         if not gone:  # it may be known to the checkpoint by this name alone
             self._gave_up_names.add(directory.ino)
@@ -271,8 +304,12 @@ class Namei(Content):
     ) -> None:
         now = self.clock()
         kind = file_type(inode.i_mode)
+        generation = self.new_generation() if whiteout else 0
         ghost: LiveInode | None = None
         self.space.require(4, 2)
+        if other is not None:
+            self._must_be_whole(other)
+        self.midway = True
         place = None
         if there is None:
             place = self.names.room(target, new_name)
@@ -280,7 +317,6 @@ class Namei(Content):
                 entry = self._still(directory, entry)
         if whiteout:
             mode = stat.S_IFCHR
-            generation = self.new_generation()
             ghost = self.maker.make(directory, entry.name, mode, 0, 0, now, generation, self.compress_options)
             self.maker.set_rdev(ghost, 0, 0)
         if place is not None:
@@ -320,6 +356,7 @@ class Namei(Content):
         other: LiveInode,
     ) -> None:
         now = self.clock()
+        self.midway = True
         self.names.redirect(directory, entry, other.ino, file_type(other.i_mode))
         self.names.redirect(target, there, inode.ino, file_type(inode.i_mode))
         for moved, old, new, name in ((inode, directory, target, there.name), (other, target, directory, entry.name)):

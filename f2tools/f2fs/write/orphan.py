@@ -24,8 +24,10 @@ class Orphans(Balance):
         self._held.pop(ino, None)
         if ino in self._nameless:
             with self.operation(0) as op:
+                inode = op.live(ino)
+                self.midway = True
                 self._nameless.discard(ino)
-                self._evict(op.live(ino))
+                self._evict(inode)
 
     @property
     def nameless(self) -> list[int]:
@@ -38,8 +40,19 @@ class Orphans(Balance):
         if ino not in self._nameless or not inode.is_file or inode.has_inline_data:
             return False
         with self.operation(0) as op:
+            inode = op.live(ino)
+            self.midway = True
             self.files.drop_pages(ino)
-            return self.mapper.truncate(op.live(ino), 0) > 0
+            return self.mapper.truncate(inode, 0) > 0
+
+    def _must_be_whole(self, inode: LiveInode) -> None:
+        """Read all nodes of a file whose last name is about to go, so that what can't be read is known before it has.
+
+        F2fsError, and the file stays.
+        """
+        if inode.i_links <= 1 + inode.is_dir and not inode.has_inline_data and not inode.maps_alone:
+            for _ in self.mapper.nodes_within(inode, 0, self.mapper.max_blocks(inode)):
+                pass
 
     def _evict(self, inode: LiveInode) -> None:
         """Give back everything that a file without a name had."""

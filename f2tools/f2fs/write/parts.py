@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from collections.abc import Callable
 from functools import cached_property
+from operator import index
 from typing import NoReturn
 
 import numpy as np
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 from f2tools.device import Device
 from f2tools.f2fs.layout.constants import (
     CURSEG_HOT_NODE,
+    U32_MAX,
     U64_MAX,
 )
 from f2tools.f2fs.layout.summary import ExtraInfo, SummaryBlock
@@ -153,6 +156,13 @@ class Parts(StopsAtErrors, Volume):
     def _extra_info(self) -> bytes:
         written = self._written_kib + self.segments.written_blocks * self.geo.block_size // 1024
         return ExtraInfo.at(self.geo.sum_block_size)(kbytes_written=min(written, U64_MAX)).build()
+
+
+def check_ids(*numbers: int | None) -> None:
+    """OSError EINVAL for what can't be the number of a user or group; None is no number."""
+    for number in numbers:
+        if number is not None and not 0 <= index(number) <= U32_MAX:
+            fail(errno.EINVAL)
 
 
 def fail(number: int, name: bytes | None = None) -> NoReturn:

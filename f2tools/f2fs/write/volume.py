@@ -111,15 +111,18 @@ class WritableVolume(Namei):
         return 0  # their blocks are given back, or they are in use
 
     def close(self) -> None:
-        """Make the last checkpoint, which says that nothing is to be recovered, and close the device."""
+        """Make the last checkpoint, which says that nothing is to be recovered, and close the device.
+
+        OSError EROFS, and no checkpoint, where an error has ended writing: what was not made safe before is lost.
+        """
         try:
-            if self._broken is None:
-                for ino in sorted(self._nameless):
-                    self._evict(self.live(ino))
-                self._nameless.clear()
-                self._held.clear()
-                if self.unsaved or not self.cp.ckpt_flags & CP_UMOUNT_FLAG:
-                    self.checkpoint(unmount=True)
+            self.usable()
+            for ino in sorted(self._nameless):
+                self._evict(self.live(ino))
+            self._nameless.clear()
+            self._held.clear()
+            if self.unsaved or not self.cp.ckpt_flags & CP_UMOUNT_FLAG:
+                self.checkpoint(unmount=True)
         finally:
             self.device.close()
 

@@ -76,7 +76,7 @@ class Filled:
             lambda: [volume.create(self.dir, b"more-%d" % number, FILE) for number in range(30)],
             lambda: volume.fsync(self.big),
             volume.sync,
-            volume.close,
+            lambda: volume.checkpoint(unmount=True),
         ]
 
     def missing(self, after: Model) -> list[str]:
@@ -106,7 +106,7 @@ def test_no_block_that_cannot_be_read_costs_anything_but_the_operations_that_nee
     with open_device(filled.image) as base:
         for block in filled.blocks:
             top = Above(base)
-            device = OneBlockLost(Above(top))
+            device = OneBlockLost(top)
             device.lost = block
             try:
                 volume = WritableVolume(device, Policy(), Ticks(), seed=1)
@@ -120,3 +120,27 @@ def test_no_block_that_cannot_be_read_costs_anything_but_the_operations_that_nee
                 assert_consistent(read, f"block {block:#x} could not be read")
                 assert not filled.missing(model_of(read)), f"block {block:#x} could not be read"
     assert 0 < refused < len(filled.blocks) // 4
+
+
+def test_a_file_of_which_a_node_cannot_be_read_keeps_its_name(filled: Filled) -> None:
+    """Its blocks could not be given back; the name that leads to them would be gone."""
+    with open_device(filled.image) as base:
+        top = Above(base)
+        with Volume(Above(top)) as read:
+            nid = int(read.nodes.inode(filled.big).nids[0])
+            lost = int(read.nat.get(nid)[2])
+        device = OneBlockLost(top)
+        volume = WritableVolume(device, Policy(), Ticks(), seed=1)
+        device.lost = lost
+        for remove in (
+            lambda: volume.unlink(ROOT, b"big"),
+            lambda: volume.rename(ROOT, b"many", ROOT, b"big"),
+        ):
+            with pytest.raises(DeviceError):
+                remove()
+            assert volume.broken is None
+        volume.create(ROOT, b"new", FILE)
+        volume.sync()
+        with Volume(Above(top)) as read:
+            assert_consistent(read, "a node could not be read")
+            assert {child.path for child in read.root.iterdir()} == {b"/dir", b"/big", b"/many", b"/new"}
