@@ -6,6 +6,7 @@ import errno
 import os
 from functools import cached_property
 from itertools import product
+from threading import get_ident
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from f2tools.f2fs.write.parts import fail
 from f2tools.f2fs.write.segment import NoFreeSegment
 
 DIRTY_NODES_HELD = 8192
+BRIEFLY = -1  # as the thread within an operation: whichever it is, it will be out soon
 # With these the engine refuses what it has begun, after taking it back.  An OSError of a signal's handler has others.
 TAKEN_BACK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINVAL, errno.EOPNOTSUPP)
 
@@ -46,12 +48,14 @@ class Operation:
 
     def __enter__(self) -> Operation:
         vol = self._vol
+        vol.alone()
         vol.midway = False
         vol.written_before = vol.segments.written_blocks
         try:
             vol.begin(self._blocks)
         except BaseException as error:
             vol.ended(error, reads_first=F2fsError)
+            vol.inside = 0
             raise
         vol.midway = False
         return self
@@ -59,6 +63,7 @@ class Operation:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self._vol.ended(error)
+        self._vol.inside = 0
 
     def live(self, ino: int) -> LiveInode:
         """The inode with this number, to be changed."""
@@ -79,12 +84,24 @@ class Operation:
 class Balance(Charging):
     """Operations begin here: with write-back, cleaning or a checkpoint where memory or free sections run short."""
 
+    inside = 0  # the thread that is within an operation, or BRIEFLY
     midway = False  # an operation has begun to change something
     written_before = 0  # segments.written_blocks when it began
 
     def operation(self, blocks: int) -> Operation:
         """A change that writes about so many blocks; entering it makes room, or raises OSError ENOSPC or EROFS."""
         return Operation(self, blocks)
+
+    def alone(self) -> None:
+        """This thread is within an operation from now on; RuntimeError where another one is."""
+        me = get_ident()
+        inside = self.inside  # between this look and the change nothing is called, so no other thread has its turn
+        if inside and inside != me:
+            raise RuntimeError(
+                "another thread is within an operation on this volume; a volume is for one thread at a time, so let a "
+                "lock go around all that is done with it"
+            )
+        self.inside = me
 
     def begin(self, blocks: int) -> None:
         """Before an operation: the volume is usable, and there are free sections for what it will write."""
@@ -228,6 +245,8 @@ class Balance(Charging):
     def checkpoint(self, unmount: bool = False) -> None:
         """Write all that is in memory and a checkpoint that holds it."""
         self.usable()
+        within = self.inside
+        self.alone()
         self._busy = True
         try:
             self.files.write_back_all()
@@ -246,6 +265,7 @@ class Balance(Charging):
             raise
         finally:
             self._busy = False
+            self.inside = within
         self.cp = self.pack.cp
         self._reset_free_zones()
         self.names.forget_blocks()

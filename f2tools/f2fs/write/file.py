@@ -19,6 +19,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.write.attr import Attributes
+from f2tools.f2fs.write.balance import BRIEFLY
 from f2tools.f2fs.write.data import MIN_FSYNC_BLOCKS
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.parts import fail
@@ -58,20 +59,24 @@ class Content(Attributes):
         """
         size = self.geo.block_size
         if isinstance(data, bytes) and 0 < len(data) <= size and self._broken is None and self._calm(2):
-            self._changed = True
             nodes, files = self.nodes, self.files
             inode = nodes.live(ino)
-            try:
-                if not files.write_within(inode, offset, data):
-                    files.write(inode, offset, data)  # into memory: no operation, which would make room, is needed
-                if stamp:
-                    inode.stamp(self.clock(), True)
-                nodes.touch(inode)
-            except BaseException as error:
-                self.midway, self.written_before = True, self.segments.written_blocks
-                self.ended(error)
-                raise
-            return len(data)
+            if not self.inside:  # else the other thread's operation refuses this one
+                self.inside = BRIEFLY
+                self._changed = True
+                try:
+                    if not files.write_within(inode, offset, data):
+                        files.write(inode, offset, data)  # into memory: no operation, which would make room, is needed
+                    if stamp:
+                        inode.stamp(self.clock(), True)
+                    nodes.touch(inode)
+                except BaseException as error:
+                    self.midway, self.written_before = True, self.segments.written_blocks
+                    self.ended(error)
+                    raise
+                finally:
+                    self.inside = 0
+                return len(data)
         view = memoryview(data).cast("B")
         total, written = len(view), 0
         step = self.geo.blocks_per_seg * size

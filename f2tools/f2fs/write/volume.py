@@ -115,6 +115,7 @@ class WritableVolume(Namei):
 
         OSError EROFS, and no checkpoint, where an error has ended writing: what was not made safe before is lost.
         """
+        self.alone()
         try:
             self.usable()
             for ino in sorted(self._nameless):
