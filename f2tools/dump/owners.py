@@ -215,7 +215,7 @@ def _search(vol: Volume, ino: int) -> list[str]:
     """Every path of an inode, from walking the whole tree."""
     found: list[str] = []
     try:
-        for path, _, entries in vol.walk():
+        for path, _, entries in vol.walk(problems=[]):
             found += [os.fsdecode(join(path, entry.name)) for entry in entries if entry.dentry.ino == ino]
     except F2fsError:
         return found  # the root directory itself can't be read

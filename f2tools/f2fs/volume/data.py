@@ -6,6 +6,8 @@ decrypted where its key was given.  Memory is bounded by a window, whatever the 
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -292,7 +294,14 @@ class DataReader:
                     yield offset + low, data[low:high]
 
     def read(self, inode: Inode, offset: int = 0, length: int | None = None) -> bytes:
-        """Bytes of a file, holes as zeros, cut at i_size."""
+        """Bytes of a file, holes as zeros, cut at i_size; a length of -1 is all up to there, as None.
+
+        OSError EINVAL for another negative number.
+        """
+        if offset < 0 or (length is not None and length < -1):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        if length == -1:
+            length = None
         end = inode.i_size if length is None else min(inode.i_size, offset + length)
         if end <= offset:
             return b""

@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device, open_device
-from f2tools.errors import F2fsError, NotF2fs, Unsupported, Where
+from f2tools.errors import DeviceError, F2fsError, Gone, NotF2fs, Unsupported, Where
 from f2tools.f2fs.layout.constants import (
     CP_DISABLED_FLAG,
     CP_ERROR_FLAG,
     CP_FSCK_FLAG,
     CP_UMOUNT_FLAG,
     F2FS_FEATURE_ENCRYPT,
+    F2FS_FT_DIR,
     F2FS_ROOT_INO,
 )
 from f2tools.f2fs.volume.checkpoint import Pack, Which, choose_pack, read_orphans, read_packs
@@ -320,7 +321,9 @@ class Volume:
         """(path, inode, entries) of each directory below `top`, parents first; paths start with `/`.
 
         A directory of more than 1024 entries comes in several pieces, one after the other.  A directory that can't be
-        read, or that is met a second time, is noted in `problems` and left out.
+        read, or that is met a second time, is noted in `problems` and left out; one whose inode can't be read has an
+        error in its entry.  Without `problems`, a device that fails where a directory is ends the walk: DeviceError.
+        Where nothing can be read any more, Gone ends it in any case.
         """
         start = self.path(top)
         noted = problems if problems is not None else []
@@ -336,10 +339,14 @@ class Volume:
                 for entries in self.scandir(inode, said):
                     empty = False
                     yield path, inode, entries
+                    if problems is None:
+                        _must_be_within_reach(entries)
                     below += self._directories(path, entries, met, noted)
                 if empty:
                     yield path, inode, []
             except F2fsError as error:
+                if isinstance(error, Gone) or (problems is None and isinstance(error, DeviceError)):
+                    raise
                 noted.append((path, str(error)))
             noted += [(path, text) for text in said]
             todo += below[::-1]
@@ -357,6 +364,13 @@ class Volume:
                 continue
             met.add(entry.inode.ino)
             yield child, entry.inode.ino
+
+
+def _must_be_within_reach(entries: list[Entry]) -> None:
+    """DeviceError where the inode of a directory can't be read: what lies below it would be left out unsaid."""
+    for entry in entries:
+        if isinstance(entry.inode, DeviceError) and entry.dentry.file_type == F2FS_FT_DIR:
+            raise entry.inode
 
 
 def _parsed(areas: NDArray[np.uint8], first: int, dots: int, problems: list[str]) -> Listed:
@@ -399,7 +413,11 @@ class File:
         return File(self.volume, self.volume.nodes.inode(found[1].ino), join(self.path or b"/", name))
 
     def read(self, length: int | None = None, offset: int = 0) -> bytes:
-        """Content, holes as zeros; IsADirectoryError for a directory, Unsupported without the file's key."""
+        """So many bytes from `offset` on, or all (None or -1), holes as zeros.
+
+        IsADirectoryError for a directory, OSError EINVAL for another negative number, Unsupported without the file's
+        key.
+        """
         self._must_be_readable()
         return self.volume.data.read(self.inode, offset, length)
 

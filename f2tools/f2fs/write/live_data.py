@@ -29,8 +29,9 @@ class LiveData(DataReader):
         self.mapper: Mapper | None = None
 
     def read(self, inode: Inode, offset: int = 0, length: int | None = None) -> bytes:
-        if length is not None and self.mapper is not None and inode.cluster_size == 1 and length <= SHORT_READ:
-            found = self._read_short(self.mapper, inode, offset, min(length, inode.i_size - offset))
+        mapper = self.mapper if inode.cluster_size == 1 else None
+        if mapper is not None and length is not None and 0 <= length <= SHORT_READ and offset >= 0:
+            found = self._read_short(mapper, inode, offset, min(length, inode.i_size - offset))
             if found is not None:
                 return found
         return super().read(inode, offset, length)
