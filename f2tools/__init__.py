@@ -70,14 +70,19 @@ def open(
 
     NotF2fs where there is no volume; what `write` needs of it: see `WritableVolume`.
     """
+    from f2tools.text import several
+
+    if checkpoint not in ("newest", "older"):
+        raise ValueError(f"checkpoint is 'newest' or 'older', not {checkpoint!r}")
+    more, keys = [os.fspath(device) for device in several(devices)], several(keys)
     if not write and recovered:
         from f2tools.f2fs.write.recovered import open_recovered
 
-        return open_recovered(os.fspath(path), [os.fspath(device) for device in devices], checkpoint, keys)
+        return open_recovered(os.fspath(path), more, checkpoint, keys)
     if not write:
         from f2tools.f2fs.volume.volume import open_volume
 
-        return open_volume(os.fspath(path), [os.fspath(device) for device in devices], checkpoint, keys)
+        return open_volume(os.fspath(path), more, checkpoint, keys)
     if recovered:
         raise ValueError("recovered=True is for reading; a volume that is opened for writing is recovered anyway")
     if keys:
@@ -86,7 +91,7 @@ def open(
         raise ValueError("a volume is written through its newest checkpoint")
     from f2tools.f2fs.write.volume import open_for_writing
 
-    return open_for_writing(os.fspath(path), [os.fspath(device) for device in devices], policy)
+    return open_for_writing(os.fspath(path), more, policy)
 
 
 def __getattr__(name: str) -> Any:
@@ -102,3 +107,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(writer, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -226,8 +226,11 @@ class LayoutType(type):
         return _construct.struct_of([_member(item) for item in cls.fields])
 
     def offset_of(cls, name: str) -> int:
-        """Where a field starts, in bytes from the start of the structure."""
-        return next(item.offset for item in cls.fields if item.name == name)
+        """Where a field starts, in bytes from the start of the structure; KeyError where it has no such field."""
+        for item in cls.fields:
+            if item.name == name:
+                return item.offset
+        raise KeyError(f"{cls.__name__} has no field {name!r}")
 
     def kernel_name(cls) -> str:
         """The name of the C struct, from the first words of the docstring."""

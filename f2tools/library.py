@@ -10,6 +10,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from f2tools.text import several
+
 if TYPE_CHECKING:
     from f2tools.copyout.keep import Keep
     from f2tools.copyout.report import CopyReport
@@ -26,7 +28,7 @@ def check(image: Path, devices: Sequence[Path] = (), *, content: bool = False) -
     from f2tools.fsck.check import check as run
     from f2tools.fsck.facts.image import open_image
 
-    opened = open_image(os.fspath(image), [os.fspath(device) for device in devices])
+    opened = open_image(os.fspath(image), [os.fspath(device) for device in several(devices)])
     try:
         report = run(opened, content=content)
     finally:
@@ -60,7 +62,7 @@ def mkfs(
     return make(
         MkfsRequest(
             image=os.fspath(image),
-            options=Options(label=label, features=parse_features(list(features))),
+            options=Options(label=label, features=parse_features(several(features))),
             timestamp=timestamp,
             source_date_epoch=source_date_epoch(),
             sizes=(number,) if isinstance(number, int) else (),
@@ -80,7 +82,7 @@ def load(image: Path, source: Path, **how: Any) -> Loaded:
 
 
 def extract(
-    image: Path, target: Path, paths: Sequence[str] = (), *, keep: Keep | None = None, force: bool = False
+    image: Path, target: Path, paths: Sequence[Path] = (), *, keep: Keep | None = None, force: bool = False
 ) -> CopyReport:
     """Copy files out below a directory, all of them or those below `paths`, patterns among them."""
     from f2tools.copyout.extract import extract as run
@@ -88,8 +90,9 @@ def extract(
     from f2tools.f2fs.volume.glob import expand_all
     from f2tools.f2fs.volume.volume import open_volume
 
+    wanted = tuple(map(os.fsdecode, several(paths)))
     with open_volume(os.fspath(image)) as volume:
-        return run(volume, target, expand_all(volume, tuple(paths)), keep=keep or NOTHING, force=force)
+        return run(volume, target, expand_all(volume, wanted), keep=keep or NOTHING, force=force)
 
 
 def scan(image: Path, index: Path | None = None) -> Index:

@@ -2,14 +2,16 @@
 
 A name may hold anything.  A terminal would obey it, a table begin a new row, a spreadsheet compute it, a page run it;
 the text made here can only be read.  JSON needs none of this: its writer escapes, and keeps the bytes of names.  Paths
-are joined here too, patterns for them expanded, and bars and shades of pictures in text drawn.
+are counted and joined here too, patterns for them expanded, and bars and shades of pictures in text drawn.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
+from typing import Any
 
 # characters that begin a formula in spreadsheets, the wide forms too
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -87,6 +89,11 @@ def markup(text: str) -> str:
     import html
 
     return html.escape(printable(text))
+
+
+def several(given: Any) -> list[Any]:
+    """What an argument for several paths or words names; a single one stands for itself, and is never taken apart."""
+    return [given] if isinstance(given, str | bytes | os.PathLike) else list(given)
 
 
 def join(directory: bytes, name: bytes) -> bytes:

@@ -11,6 +11,7 @@ import pytest
 import f2tools
 from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO as ROOT
+from f2tools.f2fs.layout.nat import NatEntry
 from f2tools.f2fs.volume.volume import File
 from tests.images import copy_sparse, reference
 
@@ -66,3 +67,39 @@ def test_a_walk_ends_with_an_error_where_the_image_shrinks_unless_problems_are_c
         noted: list[tuple[bytes, str]] = []
         assert len(list(volume.walk("/", noted))) < len(directories)
         assert "it shrank" in noted[0][1]
+
+
+# -- what is given ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", ["/a", b"/a", Path("/a"), ["/a"]], ids=lambda given: type(given).__name__)
+def test_a_single_path_is_one_path(image: Path, tmp_path: Path, given: object) -> None:
+    report = f2tools.extract(image, tmp_path / "out", given)  # type: ignore[arg-type]
+    assert report.files == 1
+
+
+def test_a_single_device_feature_or_key_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "new"
+    f2tools.make_image(path, "64M", features="extra_attr")
+    with f2tools.open(path) as volume:
+        assert volume.geo.feature
+    for arguments in ({"devices": "second.img"}, {"keys": "master.key"}):
+        with pytest.raises(Exception, match=r"second\.img|master\.key"):
+            f2tools.open(path, **arguments)  # type: ignore[call-overload]
+    with pytest.raises(DeviceError, match=r"second\.img"):
+        f2tools.check(path, "second.img")
+
+
+def test_a_checkpoint_is_the_newest_or_the_older_one(image: Path) -> None:
+    for write in (False, True):
+        with pytest.raises(ValueError, match="'newest' or 'older', not 'foo'"):
+            f2tools.open(image, checkpoint="foo", write=write)  # type: ignore[call-overload]
+
+
+def test_a_field_that_is_not_there_is_a_key_error() -> None:
+    with pytest.raises(KeyError, match="NatEntry has no field 'nix'"):
+        NatEntry.offset_of("nix")
+
+
+def test_what_the_package_offers_is_listed() -> None:
+    assert set(f2tools.__all__) <= set(dir(f2tools))
