@@ -56,7 +56,11 @@ class NotF2fs(F2fsError):
 
 
 class DeviceError(F2fsError):
-    """The place where the blocks live can't be opened, read or written."""
+    """The place where the blocks live can't be opened, read or written; `errno` is the system's, where it gave one."""
+
+    def __init__(self, message: str, errno: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = errno
 
 
 class Gone(F2fsError):

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
+import pickle
+import subprocess
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -103,3 +108,56 @@ def test_a_field_that_is_not_there_is_a_key_error() -> None:
 
 def test_what_the_package_offers_is_listed() -> None:
     assert set(f2tools.__all__) <= set(dir(f2tools))
+
+
+# -- what is raised ---------------------------------------------------------------------------------------------------
+
+
+def test_an_image_that_cannot_be_opened_says_with_which_errno(image: Path, tmp_path: Path) -> None:
+    for path, number in ((tmp_path / "nowhere", errno.ENOENT), (tmp_path, errno.EISDIR), ("a\0b", errno.EINVAL)):
+        with pytest.raises(DeviceError) as failed:
+            f2tools.open(path)
+        assert failed.value.errno == number
+    assert pickle.loads(pickle.dumps(failed.value)).errno == errno.EINVAL
+    with f2tools.open(image, write=True), pytest.raises(DeviceError) as failed:
+        f2tools.open(image, write=True)
+    assert failed.value.errno == errno.EBUSY
+
+
+def test_another_program_is_told_from_this_one_where_an_image_is_being_written(image: Path) -> None:
+    with f2tools.open(image, write=True):
+        with pytest.raises(DeviceError, match="this program has it open for writing already; close that first"):
+            f2tools.open(image, write=True)
+        other = "import f2tools, sys; f2tools.open(sys.argv[1], write=True)"
+        found = subprocess.run([sys.executable, "-c", other, image], capture_output=True, text=True, check=False)
+        assert "another program is writing to it" in found.stderr
+
+
+# -- what was not closed ----------------------------------------------------------------------------------------------
+
+
+def test_a_volume_that_nobody_has_any_more_is_closed_and_said_not_to_have_been(image: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(10):
+            f2tools.open(image).path("/a/file")
+        writer = f2tools.open(image, write=True)
+        writer.create(ROOT, b"lost", 0o644)
+        del writer
+        gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert [warning.category for warning in said] == [ResourceWarning] * 11
+    assert "image: was not closed" in str(said[0].message)
+    with f2tools.open(image, write=True) as again, pytest.raises(FileNotFoundError):
+        again.lookup(ROOT, b"lost")
+
+
+def test_a_volume_that_was_closed_says_nothing(image: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with f2tools.open(image) as volume:
+            volume.path("/a/file")
+        f2tools.check(image)
+        del volume
+        gc.collect()

@@ -144,7 +144,7 @@ def test_resizing(file: Path) -> None:
 
 def test_only_one_writer_at_a_time_and_any_reader(file: Path) -> None:
     with open_device(file, write=True):
-        with pytest.raises(DeviceError, match="image: another program is writing to it"):
+        with pytest.raises(DeviceError, match="image: this program has it open for writing already"):
             open_device(file, write=True)
         other = "import sys; from f2tools.device import open_device as o; o(sys.argv[1]); o(sys.argv[1], write=True)"
         found = subprocess.run([sys.executable, "-c", other, file], capture_output=True, text=True, check=False)

@@ -61,7 +61,9 @@ def test_a_loop_device_whose_file_is_written_to_is_not(attached: Path, monkeypat
         block.check_file_below(device.fileno(), "/dev/loop7654")
         with attached.open("rb") as other:
             fcntl.flock(other, fcntl.LOCK_EX)
-            with pytest.raises(DeviceError, match=r"/dev/loop7654: it is a loop device of a file .*card\.img: another"):
+            with pytest.raises(
+                DeviceError, match=r"/dev/loop7654: it is a loop device of a file .*card\.img: this program"
+            ):
                 block.check_file_below(device.fileno(), "/dev/loop7654")
 
 
@@ -73,6 +75,6 @@ def test_a_real_loop_device_and_its_file(loop: tuple[Path, Path]) -> None:  # no
     open_device(moved).close()
     with moved.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(DeviceError, match="moved: another program"):
+        with pytest.raises(DeviceError, match="moved: this program has it open"):
             open_device(device, write=True)
     open_device(device, write=True).close()

@@ -121,7 +121,7 @@ def test_an_overlay_belongs_to_its_image(tmp_path: Path) -> None:
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
     with (
         Overlay(Memory(SIZE), tmp_path / "overlay"),
-        pytest.raises(DeviceError, match="another program"),
+        pytest.raises(DeviceError, match="this program has it open"),
     ):
         Overlay(Memory(SIZE), tmp_path / "overlay")
 

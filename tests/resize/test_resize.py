@@ -385,7 +385,7 @@ def test_what_an_interrupted_run_left_is_finished(copy: Path) -> None:
 
 
 def test_another_writer_is_kept_out(copy: Path) -> None:
-    with open_device(copy, write=True), pytest.raises(DeviceError, match="another program"):
+    with open_device(copy, write=True), pytest.raises(DeviceError, match="this program has it open"):
         run(copy, "100M")
 
 

@@ -75,11 +75,12 @@ class BlockDevice(FileDevice):
     """A block device; `sector_size` and `physical_sector_size` in bytes."""
 
     def __init__(self, path: str | Path, fd: int, write: bool) -> None:
-        super().__init__(path, fd, device_size(fd), write)
+        size_bytes = device_size(fd)
         self.sector_size = _ioctl_int(fd, BLKSSZGET) or SECTOR
         self.physical_sector_size = _ioctl_int(fd, BLKPBSZGET) or self.sector_size
         self._direct = -1  # for writes that must reach the device in their order
-        self._lane = mmap.mmap(-1, LANE) if write and self.zone_size else None
+        self._lane = mmap.mmap(-1, LANE) if write and _ioctl_int(fd, BLKGETZONESZ) else None
+        super().__init__(path, fd, size_bytes, write)  # from here on the descriptor is this object's to close
 
     def pwrite(self, offset: int, data: Data) -> None:
         if self._lane is None or not self._in_order:
@@ -243,7 +244,7 @@ def open_block(path: str | Path, write: bool = False) -> BlockDevice:
         device = BlockDevice(path, fd, write)
     except OSError as error:
         os.close(fd)
-        raise DeviceError(f"{name}: {error.strerror}") from None
+        raise DeviceError(f"{name}: {error.strerror}", error.errno) from None
     if write and _ioctl_int(fd, BLKROGET):  # the kernel lets it be opened for writing all the same
         device.close()
         raise DeviceError(f"{name}: the device is read-only (`{command_line('blockdev --getro', name)}` says 1)")

@@ -7,7 +7,8 @@ import fcntl
 import os
 import stat
 import struct
-from collections.abc import Generator, Iterator
+import warnings
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
@@ -28,7 +29,10 @@ _SPACE_RESV = struct.Struct("=hh4xqq24x")  # l_type, l_whence, l_start, l_len
 
 
 class FileDevice(Device):
-    """What image files and block devices share: a file descriptor and its reads and writes."""
+    """What image files and block devices share: a file descriptor, which is theirs, and its reads and writes.
+
+    Like a file of Python's, one that was not closed is closed when nobody has it any more, with a ResourceWarning.
+    """
 
     def __init__(self, path: str | Path, fd: int, size_bytes: int, write: bool) -> None:
         self.name = os.fspath(path)
@@ -56,7 +60,9 @@ class FileDevice(Device):
             except OSError as error:
                 raise self._failed("reading", offset + done, error) from None
             if not got:
-                raise DeviceError(f"{self.name}: ends at offset {offset + done:#x}; it shrank while it was read")
+                raise DeviceError(
+                    f"{self.name}: ends at offset {offset + done:#x}; it shrank while it was read", errno.EIO
+                )
             done += got
 
     def pwrite(self, offset: int, data: Data) -> None:
@@ -77,7 +83,7 @@ class FileDevice(Device):
         try:
             os.fdatasync(self.fd)  # not the times of the image file
         except OSError as error:
-            raise DeviceError(f"{self.name}: flushing failed: {error.strerror}") from None
+            raise DeviceError(f"{self.name}: flushing failed: {error.strerror}", error.errno) from None
 
     def plain_file(self) -> int:
         return self.fd if type(self).pread_into is FileDevice.pread_into else -1
@@ -88,12 +94,17 @@ class FileDevice(Device):
 
     def close(self) -> None:
         if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+            fd, self.fd = self.fd, -1
+            os.close(fd)
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        if vars(self).get("fd", -1) >= 0:
+            warn(f"{self.name}: was not closed", ResourceWarning, source=self)
+            self.close()
 
     def _failed(self, doing: str, offset: int, error: OSError) -> DeviceError:
         state = f"; {self._state()}" if doing == "writing" else ""
-        return DeviceError(f"{self.name}: {doing} at offset {offset:#x} failed: {error.strerror}{state}")
+        return DeviceError(f"{self.name}: {doing} at offset {offset:#x} failed: {error.strerror}{state}", error.errno)
 
     def _state(self) -> str:
         """What a user must know when a write fails."""
@@ -152,7 +163,9 @@ class ImageFile(FileDevice):
             os.ftruncate(self.fd, size_bytes)
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or error
-            raise DeviceError(f"{self.name}: can't be made {size_bytes} bytes long: {why}; {self._state()}") from None
+            raise DeviceError(
+                f"{self.name}: can't be made {size_bytes} bytes long: {why}; {self._state()}", number_of(error)
+            ) from None
         self.size_bytes = size_bytes
         self.changed = True
 
@@ -184,6 +197,11 @@ def punch_hole(fd: int, offset: int, length: int) -> bool:
     return False
 
 
+def number_of(error: Exception) -> int:
+    """The errno of an error of the system's, EINVAL for a value that it did not even take."""
+    return getattr(error, "errno", None) or errno.EINVAL
+
+
 def kind_of(path: str | Path) -> int:
     """S_IFREG or S_IFBLK; DeviceError for anything else, without opening it.  A URL counts as a file."""
     name = os.fspath(path)
@@ -192,11 +210,12 @@ def kind_of(path: str | Path) -> int:
     try:
         kind = stat.S_IFMT(os.stat(name).st_mode)
     except (OSError, ValueError) as error:
-        raise DeviceError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+        raise DeviceError(f"{name}: {getattr(error, 'strerror', None) or error}", number_of(error)) from None
     if kind not in (stat.S_IFREG, stat.S_IFBLK):
         what = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a character device"}
         raise DeviceError(
-            f"{name}: {what.get(kind, 'neither a file nor a device')}; an image file or a block device is needed"
+            f"{name}: {what.get(kind, 'neither a file nor a device')}; an image file or a block device is needed",
+            errno.EISDIR if kind == stat.S_IFDIR else errno.EINVAL,
         )
     return kind
 
@@ -223,7 +242,7 @@ def open_fd(path: str | Path, write: bool, kind: int, more_flags: int = 0) -> in
             fd = _open_once_complete(name, flags & ~os.O_NONBLOCK)
     except OSError as error:
         busy = "in use: mounted, or held by another program" if error.errno == errno.EBUSY else error.strerror
-        raise DeviceError(f"{name}: {busy}") from None
+        raise DeviceError(f"{name}: {busy}", error.errno) from None
     swapped = isinstance(path, LookedAt) and not os.path.samestat(os.fstat(fd), path.found)
     if swapped or stat.S_IFMT(os.fstat(fd).st_mode) != kind:
         os.close(fd)
@@ -268,15 +287,18 @@ def lock(fd: int, name: str, shared: bool = False, callers: bool = False) -> Non
             fcntl.flock(fd, wanted)
     except BlockingIOError:
         where = mounted.who_mounts(fd, name)
+        here = where is None and os.getpid() in _holders(fd)
         os.close(fd)
-        if where is not None:
-            raise DeviceError(f"{name}: {where}") from None
-        raise DeviceError(f"{name}: another program is writing to it; try again when that has ended") from None
+        if where is None:
+            where = "another program is writing to it; try again when that has ended"
+        if here:
+            where = "this program has it open for writing already; close that first"
+        raise DeviceError(f"{name}: {where}", errno.EBUSY) from None
     except OSError as error:
         # A file system without locks, such as some network ones, is no reason not to write.
         if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL):
             os.close(fd)
-            raise DeviceError(f"{name}: can't be locked: {error.strerror}") from None
+            raise DeviceError(f"{name}: can't be locked: {error.strerror}", error.errno) from None
 
 
 def open_source(path: str | Path, write: bool = False) -> Device:
@@ -289,8 +311,8 @@ def open_source(path: str | Path, write: bool = False) -> Device:
     return open_remote(name)
 
 
-def _locked_by_caller(fd: int) -> bool:
-    """Whether a program above this one holds the lock on a file."""
+def _holders(fd: int) -> set[int]:
+    """The processes that hold a lock on a file."""
     status = os.fstat(fd)
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     holders: set[int] = set()
@@ -299,6 +321,12 @@ def _locked_by_caller(fd: int) -> bool:
             words = line.split()
             if words[1] == "FLOCK" and words[5] == place:
                 holders.add(int(words[4]))
+    return holders
+
+
+def _locked_by_caller(fd: int) -> bool:
+    """Whether a program above this one holds the lock on a file."""
+    holders = _holders(fd)
     pid = os.getppid()
     with suppress(OSError, ValueError, IndexError):
         while pid > 1 and pid not in holders:
@@ -318,7 +346,7 @@ def open_image(path: str | Path, write: bool = False) -> ImageFile:
         attached = mounted.attached(os.fstat(fd))
         if attached is not None:
             os.close(fd)
-            raise DeviceError(f"{name}: {attached}")
+            raise DeviceError(f"{name}: {attached}", errno.EBUSY)
         lock(fd, name)
     else:
         mounted.wait_for_last_checkpoint(fd, name)
@@ -335,7 +363,7 @@ def create_image(path: str | Path, size_bytes: int) -> ImageFile:
             f"{name}: it exists, and a new image is not written over it; choose another name, or remove it first"
         ) from None
     except (OSError, ValueError) as error:
-        raise DeviceError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+        raise DeviceError(f"{name}: {getattr(error, 'strerror', None) or error}", number_of(error)) from None
     lock(fd, name)
     image = ImageFile(path, fd, 0, write=True)
     try:
