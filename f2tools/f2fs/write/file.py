@@ -46,7 +46,10 @@ class Content(Attributes):
         return self.files.seek(self.live(ino), offset, whence == os.SEEK_DATA)
 
     def write(self, ino: int, offset: int, data: bytes | bytearray | memoryview) -> int:
-        """Write bytes at an offset: how many; OSError EFBIG, ENOSPC, EDQUOT, EPERM."""
+        """Write bytes at an offset: how many, fewer than given where there is no room for all.
+
+        OSError EFBIG, ENOSPC, EDQUOT, EPERM, and nothing is written.
+        """
         inode = self._content(ino, offset)
         if inode.i_flags & F2FS_APPEND_FL and offset < inode.i_size:
             fail(errno.EPERM)
