@@ -12,20 +12,27 @@ from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.device import Device
+    from f2tools.device.changes.undo import UndoReport
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=str, readable=False))
 @image_argument
 @click.option("-n", "--dry-run", is_flag=True, help="Say what would be restored; write nothing.")
-@click.option("-f", "--force", is_flag=True, help="Restore even if the image was changed since, or is another one.")
+@click.option(
+    "-f",
+    "--force",
+    is_flag=True,
+    help="Restore even if the image was changed since or is another, or FILE was cut off.",
+)
 @device_option
 @json_option
 def undo(file: str, image: str, dry_run: bool, force: bool, devices: tuple[str, ...], as_json: bool) -> None:
     """Give IMAGE back what a command with --undo FILE changed.
 
     What was written to the image since then would be lost, so an image that was changed by something else is refused.
-    A command that was killed half way can be undone too, and an undo that was killed can be run again.
+    A command that was killed half way can be undone too, and an undo that was killed can be run again.  A log that was
+    cut off since it was written is refused.
 
     \b
     Example:
@@ -41,22 +48,41 @@ def undo(file: str, image: str, dry_run: bool, force: bool, devices: tuple[str, 
             Volume(device)  # says which part of the volume is on which device
         report = apply_undo(file, device, dry_run, force=force)
         device.flush()
+    would = "would be restored" if dry_run else "restored"
     if as_json:
         print_json({**dataclasses.asdict(report), "dry_run": dry_run})
-    if size_before(file) < 0:
-        torn = "torn at its start" if report.torn else "empty"
-        click.echo(
-            f"f2tools: {printable(file)}: {torn}; nothing was restored.  The beginning of a log is written before the "
-            "image is changed: the command had changed nothing yet, unless this file was cut off since",
-            err=True,
-        )
-        click.get_current_context().exit(1)
-    if as_json:
+    elif not report.does_nothing or report.ending == "sealed":
+        resized = f", size {report.size_before} -> {report.size_after}" if report.resizes else ""
+        data, holes = human_size(report.data_bytes), human_size(report.hole_bytes)
+        click.echo(f"{printable(image)}: {data} of data and {holes} of holes {would}{resized}")
+    if report.ending == "sealed":
         return
-    would = "would be restored" if dry_run else "restored"
-    resized = f", size {report.size_before} -> {report.size_after}" if report.size_before != report.size_after else ""
-    data, holes = human_size(report.data_bytes), human_size(report.hole_bytes)
-    click.echo(f"{printable(image)}: {data} of data and {holes} of holes {would}{resized}")
+    click.echo(f"f2tools: {printable(file)}: {_unsealed(report, size_before(file) < 0)}", err=True)
+    if report.does_nothing or (report.ending == "unknown" and not force):
+        click.get_current_context().exit(1)
+
+
+def _unsealed(report: UndoReport, headless: bool) -> str:
+    """What is to be said of a log whose end is missing."""
+    if report.ending == "cut":
+        return "cut off since it was written: with only a part undone, this is neither the old image nor the new one"
+    if report.does_nothing:
+        at_start = "torn at its start" if report.torn else "empty"
+        return (
+            f"{at_start if headless else 'ends without its seal, before any change'}; nothing was restored.  The "
+            "beginning of a log is written before the image is changed: the command had changed nothing yet, unless "
+            "this file was cut off since"
+        )
+    if report.ending == "killed":
+        return (
+            "ends without its seal: the command was killed, and all that it had changed is undone, unless this file "
+            "was cut off besides"
+        )
+    return (
+        "ends without its seal: the command was killed, or this file was cut off since, which a log of this version "
+        "does not tell.  If it was cut off, only a part is undone, and this is neither the old image nor the new one: "
+        "see what `f2tools fsck` says of it"
+    )
 
 
 def _opened(file: str, image: str, devices: tuple[str, ...], write: bool) -> Device:

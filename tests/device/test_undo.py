@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from f2tools.device.base import Device
-from f2tools.device.changes.undo import HEADER, RECORD_MAGIC, UndoLog, apply_undo
+from f2tools.device.changes.appended import sealed
+from f2tools.device.changes.undo import UndoLog, apply_undo
+from f2tools.device.changes.undo_log import CLOSED, HEADER, RECORD_MAGIC
 from f2tools.device.media.image import create_image, open_image
 from f2tools.errors import DeviceError, Taken
 from tests.device.memory import Memory
 
 SIZE = 100 * 1024 + 123
+RECORDS = HEADER.size + CLOSED.size
 
 
 def noise(size: int, seed: int = 0) -> bytes:
@@ -183,7 +187,7 @@ def test_a_log_torn_at_any_byte_is_as_good(tmp_path: Path) -> None:
             }
             for cut in sorted(cut for cut in cuts if len(shorter) <= cut < len(log)):
                 tail = (b"", bytes(100), noise(100))[cut % 3]
-                if cut < HEADER.size:
+                if cut < RECORDS:
                     tail = b""  # a header that isn't whole, then something else: not what a crash leaves
                 (tmp_path / "cut").write_bytes(log[:cut] + tail)
                 device = Memory(image)
@@ -221,8 +225,9 @@ def test_undoing_may_be_cut_short_and_repeated(tmp_path: Path) -> None:
 def test_a_flipped_bit_before_a_later_batch_is_damage(tmp_path: Path) -> None:
     before = untouched(tmp_path / "image")
     image, log = crashes(before, tmp_path)[-1]
-    first_data = log.index(RECORD_MAGIC, HEADER.size + 1)
-    for at in (9, 40, HEADER.size + 3, HEADER.size + 50, first_data, first_data + 5, first_data + 30, first_data + 900):
+    first_data = log.index(RECORD_MAGIC, RECORDS + 1)
+    starts = (9, 39, RECORDS, RECORDS + 3, RECORDS + 50)
+    for at in (*starts, *(first_data + more for more in (0, 5, 30, 900))):
         bad = bytearray(log)
         bad[at] ^= 4
         (tmp_path / "bad").write_bytes(bad)
@@ -230,6 +235,84 @@ def test_a_flipped_bit_before_a_later_batch_is_damage(tmp_path: Path) -> None:
         with pytest.raises(DeviceError, match=r"damaged|version"):
             apply_undo(tmp_path / "bad", device)
         assert device.content == image
+
+
+def unsealed(log: bytes) -> bytes:
+    """The log of a command that was killed just before it would have sealed it."""
+    return log[: HEADER.size] + bytes(CLOSED.size) + log[RECORDS : log.rindex(RECORD_MAGIC)]
+
+
+def first_version(log: bytes) -> bytes:
+    """The log as version 1 had it, which doesn't tell whether it was closed."""
+    head = log[:8] + struct.pack("<I", 1) + log[12 : HEADER.size]
+    return sealed(head) + log[RECORDS:]
+
+
+def test_a_log_that_was_cut_off_is_refused_unless_forced(tmp_path: Path) -> None:
+    before = untouched(tmp_path / "image")
+    image, log = crashes(before, tmp_path)[-1]
+    assert log.count(RECORD_MAGIC) > 10
+    for cut in sorted({RECORDS, RECORDS + 48, *range(RECORDS, len(log), 997), log.rindex(RECORD_MAGIC), len(log) - 1}):
+        (tmp_path / "cut").write_bytes(log[:cut])
+        device = Memory(image)
+        with pytest.raises(DeviceError, match=rf"cut: this undo log was cut off: it had {len(log)} bytes, and "):
+            apply_undo(tmp_path / "cut", device)
+        assert device.content == image
+        assert apply_undo(tmp_path / "cut", Memory(image), force=True).ending == "cut"
+
+
+@pytest.mark.parametrize("aged", [lambda log: log, first_version])
+def test_a_torn_batch_whose_changes_were_made_shows_that_the_log_was_cut_off(
+    tmp_path: Path, aged: Callable[[bytes], bytes]
+) -> None:
+    before = untouched(tmp_path / "image")
+    device = Memory(before)
+    with UndoLog(device, tmp_path / "log") as logged:
+        logged.pwrite(80000, b"x")
+        logged.write_blocks(np.array([10, 12, 15]), np.ones((3, 4096), np.uint8), 4096)
+    log, after = aged(unsealed((tmp_path / "log").read_bytes())), bytes(device.content)
+    last = log.rindex(RECORD_MAGIC)
+    (tmp_path / "log").write_bytes(log[:last])
+    with pytest.raises(DeviceError, match=r"cut off, or .* was changed .*: the log ends before the change at offset"):
+        apply_undo(tmp_path / "log", device)
+    assert device.content == after
+    untorn = Memory(before)
+    untorn.pwrite(80000, b"x")
+    assert apply_undo(tmp_path / "log", untorn).torn
+    assert untorn.content == before
+
+
+def test_how_a_log_ends(tmp_path: Path) -> None:
+    before = untouched(tmp_path / "image")
+    image, log = crashes(before, tmp_path)[-1]
+    killed = unsealed(log)
+    for content, ending in (
+        (log, "sealed"), (first_version(log), "sealed"), (killed, "killed"), (first_version(killed), "unknown"),
+    ):  # fmt: skip
+        (tmp_path / "one").write_bytes(content)
+        device = Memory(image)
+        report = apply_undo(tmp_path / "one", device)
+        assert (report.ending, bytes(device.content)) == (ending, before)
+
+
+def test_a_kill_between_the_seal_and_the_length_does_no_harm(tmp_path: Path) -> None:
+    before = untouched(tmp_path / "image")
+    image, log = crashes(before, tmp_path)[-1]
+    for half in range(CLOSED.size):
+        length = log[HEADER.size : HEADER.size + half].ljust(CLOSED.size, b"\0")
+        (tmp_path / "half").write_bytes(log[: HEADER.size] + length + log[RECORDS:])
+        device = Memory(image)
+        assert apply_undo(tmp_path / "half", device).ending == "sealed"
+        assert device.content == before
+
+
+def test_an_image_that_does_not_fit_a_log_without_a_seal_blames_the_log_too(tmp_path: Path) -> None:
+    untouched(tmp_path / "image")
+    with UndoLog(open_image(tmp_path / "image", write=True), tmp_path / "log") as device:
+        device.pwrite(1024, noise(3072, 9))
+    log = first_version(unsealed((tmp_path / "log").read_bytes()))
+    (tmp_path / "log").write_bytes(log[: log.index(RECORD_MAGIC, HEADER.size + 1)])
+    refuses(tmp_path / "log", tmp_path / "image", "0x400 were changed .*, unless this log, which ends without its seal")
 
 
 def test_an_image_that_was_changed_since_is_refused(tmp_path: Path) -> None:
@@ -288,9 +371,10 @@ def test_killed_before_the_first_change_there_is_nothing_to_undo(tmp_path: Path)
     before = untouched(tmp_path / "image")
     UndoLog(Memory(before), tmp_path / "whole").close()
     whole = (tmp_path / "whole").read_bytes()
+    whole = whole[: HEADER.size] + bytes(CLOSED.size) + whole[RECORDS:]  # a kill comes before the end is known
     for cut in range(len(whole)):
         (tmp_path / "log").write_bytes(whole[:cut])
-        assert undo(tmp_path / "log", tmp_path / "image").records == 0
+        assert undo(tmp_path / "log", tmp_path / "image").does_nothing
     assert (tmp_path / "image").read_bytes() == before
 
 

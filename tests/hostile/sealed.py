@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 from zlib import crc32
 
-from f2tools.device.changes import overlay_log, undo
+from f2tools.device.changes import overlay_log
+from f2tools.device.changes import undo_log as undo_format
 from f2tools.device.changes.appended import sealed
 from tests.device.memory import Memory
 
@@ -29,17 +30,19 @@ def tar(data: bytes) -> bytes:
 
 def undo_log(data: bytes) -> bytes:
     """Of the header and of the records that follow each other."""
-    size = undo.HEADER.size
+    size = undo_format.HEADER.size
     if len(data) < size:
         return data
     out, at = bytearray(data), size
+    if undo_format.HEADER.unpack(out[:size])[1] == undo_format.VERSION:
+        at += undo_format.CLOSED.size
     out[:size] = sealed(bytes(out[:size]))
-    seed = crc32(undo.HEADER.unpack(out[:size])[3])
-    while out[at : at + 4] == undo.RECORD_MAGIC and at + undo.RECORD.size <= len(out):
-        raw = bytes(out[at : at + undo.RECORD.size])
-        _, kind, _, _, _, length, _ = undo.RECORD.unpack(raw)
-        start = at + undo.RECORD.size
-        end = start + (0 if kind in (undo.HOLE, undo.SIZE) else length)
+    seed = crc32(undo_format.HEADER.unpack(out[:size])[3])
+    while out[at : at + 4] == undo_format.RECORD_MAGIC and at + undo_format.RECORD.size <= len(out):
+        raw = bytes(out[at : at + undo_format.RECORD.size])
+        _, kind, _, _, _, length, _ = undo_format.RECORD.unpack(raw)
+        start = at + undo_format.RECORD.size
+        end = start + (0 if kind in (undo_format.HOLE, undo_format.SIZE) else length)
         if end > len(out):
             break
         out[at:start] = sealed(raw, bytes(out[start:end]), seed)

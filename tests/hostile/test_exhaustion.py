@@ -16,7 +16,8 @@ import pytest
 
 import f2tools
 from f2tools.device import open_device
-from f2tools.device.changes.undo import RECORD, RECORD_MAGIC, UndoLog
+from f2tools.device.changes.undo import UndoLog
+from f2tools.device.changes.undo_log import RECORD, RECORD_MAGIC
 from f2tools.f2fs.layout.constants import F2FS_SUPER_OFFSET
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.forensics.index import open_index

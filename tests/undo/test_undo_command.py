@@ -13,6 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from f2tools.cli import main
+from f2tools.device.changes.appended import sealed
+from f2tools.device.changes.undo import UndoLog
+from f2tools.device.changes.undo_log import CLOSED, HEADER, RECORD_MAGIC
+from f2tools.device.media.image import open_image
 from tests.images import reference
 
 F2TOOLS = Path(sys.executable).parent / "f2tools"
@@ -71,6 +75,65 @@ def test_a_log_without_a_beginning_is_no_success(length: int, said: str, tmp_pat
         assert done.returncode == 1, done.stderr
         assert f"{said}; nothing was restored" in done.stderr
     assert digest(image) == before
+
+
+def labelled(directory: Path) -> tuple[Path, Path]:
+    """An image that got a label, and the log of that."""
+    image, log = reference("features").copy(directory).path, directory / "undo"
+    assert f2tools("label", image, "NEW", "--undo", log).returncode == 0
+    return image, log
+
+
+@pytest.mark.parametrize("length", [60, 100, 200, 700, 5000])
+def test_a_log_that_was_cut_off_is_refused(length: int, tmp_path: Path) -> None:
+    image, log = labelled(tmp_path)
+    before = digest(image)
+    os.truncate(log, length)
+    for words in ((), ("--dry-run",), ("--json",)):
+        refused = f2tools("undo", log, image, *words)
+        assert refused.returncode == 8, refused.stderr
+        assert f"{log}: this undo log was cut off: it had " in refused.stderr
+    assert digest(image) == before
+    forced = f2tools("undo", log, image, "--force")
+    assert "cut off since it was written" in forced.stderr
+
+
+def unsealed(log: Path, version: int = 2) -> None:
+    """Make a log that of a command that was killed at its end."""
+    content = log.read_bytes()
+    head = sealed(HEADER.pack(*HEADER.unpack(content[: HEADER.size])[:1], version, *HEADER.unpack_from(content)[2:]))
+    closed = bytes(CLOSED.size) if version == 2 else b""
+    log.write_bytes(head + closed + content[HEADER.size + CLOSED.size : content.rindex(RECORD_MAGIC)])
+
+
+def test_the_log_of_a_killed_command_is_undone_and_that_is_said(tmp_path: Path) -> None:
+    before = reference("features").path.read_bytes()
+    image, log = labelled(tmp_path)
+    unsealed(log)
+    done = f2tools("undo", log, image)
+    assert done.returncode == 0
+    assert "ends without its seal: the command was killed" in done.stderr
+    assert image.read_bytes() == before
+
+
+def test_where_a_log_does_not_tell_a_kill_from_a_cut_both_are_named(tmp_path: Path) -> None:
+    before = reference("features").path.read_bytes()
+    image, log = labelled(tmp_path)
+    unsealed(log, version=1)
+    for words, code in (((), 1), (("--force",), 0)):
+        done = f2tools("undo", log, image, *words)
+        assert done.returncode == code
+        assert "ends without its seal: the command was killed, or this file was cut off since" in done.stderr
+    assert image.read_bytes() == before
+
+
+def test_killed_before_any_change_is_no_success(tmp_path: Path) -> None:
+    image, log = reference("features").copy(tmp_path).path, tmp_path / "undo"
+    UndoLog(open_image(image, write=True), log).close()
+    unsealed(log)
+    done = f2tools("undo", log, image)
+    assert done.returncode == 1
+    assert "ends without its seal, before any change; nothing was restored" in done.stderr
 
 
 def test_output_into_a_closed_pipe_is_no_failure() -> None:
