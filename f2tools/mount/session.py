@@ -143,7 +143,6 @@ def _open_below(request: MountRequest) -> Device:
         try:
             lock(first.fd, first.name, shared=True)
         except DeviceError:
-            first.fd = -1
             device.close()
             raise
     return device

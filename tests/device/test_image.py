@@ -253,3 +253,15 @@ def test_the_kernel_can_copy_from_an_image(file: Path, tmp_path: Path) -> None:
         assert os.copy_file_range(source[0], out.fileno(), 4, source[1]) == 4
         assert isinstance(device, ImageFile)
     assert (tmp_path / "out").read_bytes() == b"tail"
+
+
+def test_a_lock_that_is_refused_leaves_the_descriptor_to_its_owner(file: Path) -> None:
+    with open_image(file, write=True), open_device(file) as reader:
+        assert isinstance(reader, ImageFile)
+        with pytest.raises(DeviceError, match="writing"):
+            image_module.lock(reader.fd, reader.name, shared=True)
+        assert reader.pread(10240, 4) == b"tail"
+        before = os.listdir("/proc/self/fd")
+        with pytest.raises(DeviceError, match="writing"):
+            open_image(file, write=True)
+        assert len(os.listdir("/proc/self/fd")) == len(before)

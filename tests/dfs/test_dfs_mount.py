@@ -49,6 +49,16 @@ def mounted(image: Path, directory: Path, *options: str) -> Iterator[subprocess.
     assert f2("dfs", "fsck", image).code == 0
 
 
+def test_what_is_mounted_for_writing_is_not_mounted_a_second_time_to_read(tmp_path: Path) -> None:
+    image, top, other = tmp_path / "card.dfs", tmp_path / "mnt", tmp_path / "other"
+    other.mkdir()
+    with mounted(image, top):
+        for words in ((), ("-f",)):
+            refused = f2("dfs", "mount", "-o", "ro", *words, image, other)
+            assert refused.code == 8, refused.err
+            assert refused.err.startswith(f"f2tools: {image}: mounted on {top}; unmount it first")
+
+
 def test_programs_find_under_a_mount_what_they_wrote(tmp_path: Path) -> None:
     image, top = tmp_path / "card.dfs", tmp_path / "mnt"
     with mounted(image, top):

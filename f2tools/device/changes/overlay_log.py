@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from f2tools import newfile
 from f2tools.device.base import Device
 from f2tools.device.changes.appended import is_whole_in, sealed
-from f2tools.device.media.image import FileDevice, lock
+from f2tools.device.media.image import FileDevice, lock_or_close
 from f2tools.errors import DeviceError
 
 BLOCK = 4096
@@ -67,7 +67,7 @@ class OverlayLog:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise NotItsOverlay(f"{path}: this is no regular file, and no overlay")
-        lock(fd, self.path, shared=read_only)
+        lock_or_close(fd, self.path, shared=read_only)
         self._file = FileDevice(self.path, fd, os.fstat(fd).st_size, not read_only)
         self._end = HEADER.size
         try:

@@ -42,7 +42,7 @@ from f2tools.device.changes.undo_log import (
     digests,
     seal,
 )  # fmt: skip
-from f2tools.device.media.image import FileDevice, lock, open_image
+from f2tools.device.media.image import FileDevice, lock_or_close, open_image
 from f2tools.device.ranges import RangeSet
 from f2tools.errors import DeviceError, Taken
 from f2tools.text import command_line
@@ -306,7 +306,7 @@ def _create(path: str) -> FileDevice:
         raise Taken(f"{path}: is there already; an undo log is never overwritten") from None
     except OSError as error:
         raise DeviceError(f"{path}: {error.strerror}; no undo log can be kept there, and nothing was changed") from None
-    lock(fd, path)
+    lock_or_close(fd, path)
     newfile.sync_directory(path)  # the name too must outlive a crash
     return _LogFile(path, fd)
 

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from f2tools.device.buffers import Data, byte_view
-from f2tools.device.media.image import FileDevice, lock, open_fd, punch_hole
+from f2tools.device.media.image import FileDevice, lock, lock_or_close, open_fd, punch_hole
 from f2tools.device.media.loops import path_below
 from f2tools.device.media.mounted import wait_for_last_checkpoint
 from f2tools.errors import DeviceError
@@ -230,7 +230,7 @@ def open_block(path: str | Path, write: bool = False) -> BlockDevice:
     name = os.fspath(path)
     fd = open_fd(path, write, stat.S_IFBLK, os.O_EXCL if write else 0)
     if write:  # O_EXCL keeps others from changing it; a lock of the caller does not
-        lock(fd, name, callers=True)
+        lock_or_close(fd, name, callers=True)
         try:
             check_file_below(fd, name)
         except DeviceError:
@@ -264,7 +264,8 @@ def check_file_below(fd: int, name: str) -> None:
         lock(below, path, callers=True)
     except DeviceError as error:
         raise DeviceError(f"{name}: it is a loop device of a file that is in use: {error}") from None
-    os.close(below)
+    finally:
+        os.close(below)
 
 
 def device_size(fd: int) -> int:

@@ -271,7 +271,7 @@ def _open_once_complete(name: str, flags: int) -> int:
 
 
 def lock(fd: int, name: str, shared: bool = False, callers: bool = False) -> None:
-    """Keep other f2tools commands from writing to the same image; where one does, a DeviceError, and `fd` is closed.
+    """Keep other f2tools commands from writing to the same image; where one does, a DeviceError.
 
     With `shared`, as one of several readers.  `callers`: a lock held by the program that runs this one is as good;
     systemd-repart, flock(1) and `udevadm lock` hold one on a block device while they have it formatted.
@@ -288,7 +288,6 @@ def lock(fd: int, name: str, shared: bool = False, callers: bool = False) -> Non
     except BlockingIOError:
         where = mounted.who_mounts(fd, name)
         here = where is None and os.getpid() in _holders(fd)
-        os.close(fd)
         if where is None:
             where = "another program is writing to it; try again when that has ended"
         if here:
@@ -297,8 +296,16 @@ def lock(fd: int, name: str, shared: bool = False, callers: bool = False) -> Non
     except OSError as error:
         # A file system without locks, such as some network ones, is no reason not to write.
         if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL):
-            os.close(fd)
             raise DeviceError(f"{name}: can't be locked: {error.strerror}", error.errno) from None
+
+
+def lock_or_close(fd: int, name: str, shared: bool = False, callers: bool = False) -> None:
+    """As `lock`, for a descriptor that nothing has yet that would close it: where that fails, it is closed."""
+    try:
+        lock(fd, name, shared, callers)
+    except BaseException:
+        os.close(fd)
+        raise
 
 
 def open_source(path: str | Path, write: bool = False) -> Device:
@@ -347,7 +354,7 @@ def open_image(path: str | Path, write: bool = False) -> ImageFile:
         if attached is not None:
             os.close(fd)
             raise DeviceError(f"{name}: {attached}", errno.EBUSY)
-        lock(fd, name)
+        lock_or_close(fd, name)
     else:
         mounted.wait_for_last_checkpoint(fd, name)
     return ImageFile(path, fd, os.fstat(fd).st_size, write)
@@ -364,7 +371,7 @@ def create_image(path: str | Path, size_bytes: int) -> ImageFile:
         ) from None
     except (OSError, ValueError) as error:
         raise DeviceError(f"{name}: {getattr(error, 'strerror', None) or error}", number_of(error)) from None
-    lock(fd, name)
+    lock_or_close(fd, name)
     image = ImageFile(path, fd, 0, write=True)
     try:
         image.resize(size_bytes)
