@@ -43,6 +43,7 @@ class DffsReport:
     committed_since: int = 0  # pages of the log behind the checkpoint that count
     uncommitted: int = 0  # and pages that don't
     bits_put_right: int = 0  # pages with wrong bits
+    spares_wrong: int = 0  # spare areas with wrong bits in the tag or the code
 
     @property
     def sound(self) -> bool:
@@ -55,7 +56,8 @@ class DffsReport:
             "sound": self.sound, "clean": self.clean, "spare": self.spare, "directories": self.directories,
             "files": self.files, "names": self.names, "pages_used": self.pages_used,
             "committed_since_checkpoint": self.committed_since, "uncommitted": self.uncommitted,
-            "pages_put_right": self.bits_put_right, "findings_left_out": self.left_out,
+            "pages_put_right": self.bits_put_right, "spares_wrong": self.spares_wrong,
+            "findings_left_out": self.left_out,
             "findings": [
                 {"code": one.code, "text": one.text, "ino": one.ino, "page": one.page} for one in self.findings
             ],
@@ -176,6 +178,7 @@ class _Check(Walk):
 
 def check(volume: Volume, advance: Callable[[int], None] = lambda _: None) -> DffsReport:
     """Check a volume that was opened for reading."""
+    volume.pages.wrong_spares = wrong_spares = set[int]()
     checking = _Check(volume, advance)
     checking.supers()
     checking.checkpoints()
@@ -186,7 +189,7 @@ def check(volume: Volume, advance: Callable[[int], None] = lambda _: None) -> Df
     made.directories, made.files, made.names = reached.directories, reached.files, reached.names
     made.pages_used = int(reached.live.sum())
     made.committed_since, made.uncommitted = volume.rolled.committed, volume.rolled.pages - volume.rolled.committed
-    made.bits_put_right = volume.pages.put_right
+    made.bits_put_right, made.spares_wrong = volume.pages.put_right, len(wrong_spares)
     return made
 
 

@@ -176,6 +176,8 @@ def _said_of(report: DffsReport) -> list[str]:
         lines.append(f"{report.uncommitted} pages were written and never committed")
     if report.bits_put_right:
         lines.append(f"{report.bits_put_right} pages have wrong bits that their code puts right")
+    if report.spares_wrong:
+        lines.append(f"{report.spares_wrong} spare areas have a wrong bit in their tag or code, which does no harm yet")
     return lines
 
 

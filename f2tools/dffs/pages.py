@@ -13,7 +13,7 @@ from typing import NamedTuple
 from f2tools.device.advice import instead
 from f2tools.device.base import Device
 from f2tools.device.containers.partition import Slice
-from f2tools.dffs.layout import PAGE_KINDS, SUPER_MAGIC, VERSION, Checkpoint, Shape, Superblock, Tag
+from f2tools.dffs.layout import PAGE_KINDS, SUPER, SUPER_MAGIC, VERSION, Checkpoint, Shape, Superblock, Tag
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Unsupported, Where
 from f2tools.flash import hamming
 from f2tools.flash.checksums import crc32, mended
@@ -88,6 +88,14 @@ class Pages:
         self.spare_reads = 0
         self.writes = 0
         self.put_right = 0
+        self.wrong_spares: set[int] | None = None
+        """Pages that were read whose spare area has wrong bits in its tag or its code; None where nobody looks."""
+
+    @property
+    def _used_of_spare(self) -> tuple[slice, slice]:
+        """Where the tag and the code are."""
+        tag = slice(hamming.MARK_BYTES, hamming.MARK_BYTES + Tag.size)
+        return tag, slice(-hamming.code_bytes(self.shape.page_size), None)
 
     @property
     def has_spare(self) -> bool:
@@ -109,7 +117,7 @@ class Pages:
             raise Corrupt(where, "its spare area has no tag that is whole")
         if tag.kind not in kinds:
             raise Corrupt(where, f"it is a page of kind {tag.said}, where one of kind {PAGE_KINDS[kinds[0]]} is needed")
-        return self.right(data, spare, tag, where), tag
+        return self._programmed(page, data, spare, tag), tag
 
     def content(self, page: int) -> bytes:
         """The content of a page, whatever it is, with bits put right where its spare area allows it."""
@@ -118,7 +126,16 @@ class Pages:
             return self._bare.pread(page * self.shape.page_size, self.shape.page_size)
         data, spare = self.chip.read(page)
         tag = parse_tag(spare)
-        return data if tag is None else self.right(data, spare, tag, Where(area=f"page {page}"))
+        return data if tag is None else self._programmed(page, data, spare, tag)
+
+    def _programmed(self, page: int, data: bytes, spare: bytes, tag: Tagged) -> bytes:
+        """Content as it was programmed, and the spare area compared with what it was."""
+        right = self.right(data, spare, tag, Where(area=f"page {page}"))
+        if self.wrong_spares is not None:
+            written = build_spare(self.shape, tag, right)
+            if any(spare[part] != written[part] for part in self._used_of_spare):
+                self.wrong_spares.add(page)
+        return right
 
     def right(self, data: bytes, spare: bytes, tag: Tagged, where: Where) -> bytes:
         """Content as it was programmed; Corrupt where more bits are wrong than the code bears."""
@@ -214,7 +231,10 @@ def _super_at(device: Device, at: int) -> Superblock | None:
 
 
 def open_pages(place: Device | Nand) -> tuple[Superblock, Pages]:
-    """The volume on a chip or in a dump, with spare areas or without, which this then owns; NotDffs where none is."""
+    """The volume on a chip or in a dump, with spare areas or without, which this then owns.
+
+    NotDffs where none is, DeviceError where a part of the dump is missing.
+    """
     if isinstance(place, Nand):
         return _open_chip(place)
     sb = find_super(place)
@@ -233,17 +253,45 @@ def _instead(place: Device) -> str:
 
 
 def pages_of(sb: Superblock, place: Device) -> Pages:
-    """The pages of a volume with this superblock in a dump, with spare areas or without; this then owns the dump."""
+    """The pages of a volume with this superblock in a dump, with spare areas or without; this then owns the dump.
+
+    DeviceError where a part of the dump is missing.
+    """
     shape = shape_of(sb)
     geometry = Geometry(shape.blocks, shape.page_size, shape.spare_size, shape.pages_per_block)
     if place.size_bytes >= geometry.raw_bytes:
         return Pages(shape, Nand(geometry, _cut(place, geometry.raw_bytes)))
+    if _has_spare(place, geometry):
+        raise DeviceError(f"{place.name} has {place.size_bytes} bytes; {_short(place.size_bytes, geometry)}")
     if place.size_bytes >= geometry.data_bytes:
         return Pages(shape, None, _cut(place, geometry.data_bytes))
-    raise Corrupt(
-        Where(area="superblock"),
+    raise DeviceError(
         f"{place.name} has {place.size_bytes} bytes; the volume takes {geometry.raw_bytes} with spare areas and "
-        f"{geometry.data_bytes} without",
+        f"{geometry.data_bytes} without"
+    )
+
+
+def _has_spare(dump: Device, geometry: Geometry) -> bool:
+    """Whether a copy of the superblock has its tag behind it, as in a dump with spare areas."""
+    for block in range(SEARCHED_BLOCKS):
+        at = block * geometry.pages_per_block * geometry.raw_page
+        if at + geometry.raw_page <= dump.size_bytes and _super_at(dump, at) is not None:
+            tag = parse_tag(dump.pread(at + geometry.page_size, geometry.spare_size))
+            if tag is not None and tag.kind == SUPER:
+                return True
+    return False
+
+
+def _short(size: int, geometry: Geometry) -> str:
+    """What is missing of a dump with spare areas, and what may help."""
+    missing, block = geometry.raw_bytes - size, geometry.pages_per_block * geometry.raw_page
+    said = f"with its spare areas the volume takes {geometry.raw_bytes}, so {missing} are missing"
+    if missing % block:
+        return f"{said}.  Read the flash again, or append as many bytes of 0xff to see what is left"
+    blocks = "one erase block" if missing == block else f"{missing // block} erase blocks"
+    return (
+        f"{said}, {blocks}.  If bad blocks were left out, all that follows them is out of place: read the flash again, "
+        "with `nanddump --oob --bb=dumpbad`.  If it was cut off, append as many bytes of 0xff to see what is left"
     )
 
 

@@ -124,6 +124,22 @@ def test_what_is_no_volume_ends_with_8_and_the_commands_of_f2fs_name_what_they_m
     assert "f2tools dffs fsck" in f2("dump", "info", image).err
 
 
+def test_a_dump_with_a_bad_block_left_out_ends_with_8_and_names_what_is_missing(tmp_path: Path) -> None:
+    whole, path = tmp_path / "whole", tmp_path / "card.nand"
+    assert f2("dffs", "mkfs", whole, "--size", "8M", "--bad", 3).code == 0
+    data, block = whole.read_bytes(), 64 * 2112
+    path.write_bytes(data[: 3 * block] + data[4 * block :])
+    for words in (("fsck",), ("fsck", "-y"), ("dump", "ls")):
+        done = f2("dffs", *words, path)
+        assert done.code == 8, done.text
+        assert f"so {block} are missing, one erase block" in done.err
+    flipped = bytearray(data)
+    flipped[2048 + 5] ^= 1
+    path.write_bytes(flipped)
+    done = f2("dffs", "fsck", path)
+    assert (done.code, "1 spare areas have a wrong bit in their tag or code" in done.text) == (0, True)
+
+
 def test_what_a_power_cut_left_is_told_put_in_order_on_request_and_taken_back(tmp_path: Path) -> None:
     image, undo = tmp_path / "card.nand", tmp_path / "undo"
     assert f2("dffs", "mkfs", image, "--size", "8M").code == 0

@@ -18,7 +18,7 @@ from f2tools.dffs.layout import BY_ID, COLLISION, IN_MEMORY, POINTER_BITS, Inode
 from f2tools.dffs.pages import NotDffs
 from f2tools.dffs.show import info, map_of, page_facts
 from f2tools.dffs.volume import Volume
-from f2tools.errors import F2fsError
+from f2tools.errors import DeviceError, F2fsError
 from tests.device.memory import Memory
 from tests.dffs.volumes import SMALL, change_page, codes, content, field, reading, sample, writing
 
@@ -143,6 +143,41 @@ def test_bits_that_flip_are_put_right_and_more_are_told(tmp_path: Path) -> None:
     after.write(after.create(1, b"new", 0o644), 0, b"more")
     after.close()
     assert codes(content(after)) == set()
+
+
+@pytest.mark.parametrize("at", [2 + 5, 64 - 3])
+def test_a_bit_that_flips_in_a_spare_area_is_told_by_a_check(at: int) -> None:
+    """In the tag, which is put right, and in the code."""
+    flipped = bytearray(IMAGE)
+    flipped[AT["data"] * PAGE + 2048 + at] ^= 1
+    report = check(reading(bytes(flipped)))
+    assert (report.sound, report.bits_put_right, report.spares_wrong) == (True, 0, 1)
+    assert check(reading(IMAGE)).spares_wrong == 0
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        (1, "so 1 are missing"),
+        (1000, "so 1000 are missing"),
+        (SMALL.pages_per_block * PAGE, "one erase block.  If bad blocks were left out"),
+        (2 * SMALL.pages_per_block * PAGE, "2 erase blocks.  If bad blocks were left out"),
+        (len(IMAGE) - 2 * PAGE, "are missing"),
+    ],
+)
+def test_a_dump_that_is_too_short_is_not_taken_for_one_without_spare_areas(missing: int, said: str) -> None:
+    with pytest.raises(DeviceError, match=rf"has {len(IMAGE) - missing} bytes; .* takes {len(IMAGE)}, .*{said}"):
+        reading(IMAGE[:-missing])
+
+
+def test_a_dump_that_lacks_the_end_of_an_empty_block_is_sound_once_it_is_filled_up() -> None:
+    assert check(reading(IMAGE[:-1000] + b"\xff" * 1000)).sound
+
+
+def test_a_dump_without_spare_areas_that_is_too_short_can_t_be_checked() -> None:
+    bare = b"".join(IMAGE[at : at + 2048] for at in range(0, len(IMAGE), PAGE))
+    with pytest.raises(DeviceError, match=r"with spare areas and .* without"):
+        reading(bare[:-1])
 
 
 def test_a_superblock_is_found_in_the_second_block_and_none_is_said_to_be_none() -> None:
