@@ -45,12 +45,12 @@ Example:
 
 
 def server_option() -> click.Option:
-    """--server of every mount command."""
+    """--server of the mount commands that are made here."""
     return click.Option(
         ["--server"],
         type=click.Choice(SERVERS),
         help="What speaks with the kernel: pyfuse3, the default where it is installed, or direct, this process itself,"
-        " which also has fallocate, holes, lsattr and chattr, O_TMPFILE, fstrim and times of birth.",
+        " which takes Linux 5.13 or later.",
     )
 
 

@@ -98,6 +98,13 @@ def test_a_mount_that_fails_in_the_background_says_why_once(tmp_path: Path) -> N
         assert other in done.err
 
 
+@pytest.mark.parametrize("group", ["dfs", "dffs"])
+def test_the_help_of_a_mount_promises_nothing_that_only_f2fs_has(group: str) -> None:
+    text = f2(group, "mount", "--help").text
+    assert "--server" in text
+    assert not any(word in text for word in ("fallocate", "lsattr", "O_TMPFILE", "fstrim", "times of birth"))
+
+
 def test_what_does_not_fit_or_can_not_be_leaves_nothing(tmp_path: Path) -> None:
     source = files_in(tmp_path)
     (source / "large").write_bytes(os.urandom(9 << 20))
