@@ -19,8 +19,19 @@ if TYPE_CHECKING:
 
 MODEL_NAMES = ("page", "block", "bast", "set", "fast", "dftl", "streams", "vsl")
 POLICY_NAMES = ("greedy", "cost-benefit", "fifo", "random")
+LEAST_PAGE = 512  # bytes, a sector
 MOST_TIMES = 1_000_000  # the logical size
 SEGMENT_LOGS = "f2tools.segment-logs"  # in the context: the function that knows the logs of a volume
+
+
+class PageSize(Size):
+    """Bytes of a page: a sector or more."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = super().convert(value, param, ctx)
+        if found < LEAST_PAGE:
+            self.fail(f"a page of {found} bytes; it has {LEAST_PAGE} or more", param, ctx)
+        return found
 
 
 class Share(click.ParamType):
@@ -96,7 +107,7 @@ OP = click.option(
 DEVICE = (
     click.option("--pages-per-block", type=click.IntRange(2, 1 << 16), default=64, show_default=True, metavar="N",
                  help="Pages of an erase block."),
-    click.option("--page", "page_bytes", type=Size(), default="4K", show_default=True, metavar="SIZE",
+    click.option("--page", "page_bytes", type=PageSize(), default="4K", show_default=True, metavar="SIZE",
                  help="Bytes of a page."),
     click.option("--blocks", type=click.IntRange(4, 1 << 24), metavar="N",
                  help="Erase blocks that hold data; what a model keeps empty comes on top.  [as a trace needs]"),

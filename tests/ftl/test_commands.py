@@ -65,6 +65,14 @@ def test_how_often_has_an_end(option: str, value: str) -> None:
     assert "0<=x<=1000000" in done.output
 
 
+@pytest.mark.parametrize("model", ["page", "dftl"])
+@pytest.mark.parametrize("size", ["0", "1", "511"])
+def test_a_page_has_a_sector_or_more(model: str, size: str) -> None:
+    done = CliRunner().invoke(ftl, ["simulate", *map(str, SMALL), "--model", model, "--page", size])
+    assert done.exit_code == 2
+    assert f"a page of {size} bytes; it has 512 or more" in done.output
+
+
 @pytest.mark.parametrize("share", ["50%", "75%", "1.0"])
 def test_with_as_many_discards_as_writes_nothing_is_moved(share: str) -> None:
     found = json.loads(run("simulate", *SMALL, "--discards", share, "--engine", "python", "--json"))
