@@ -10,7 +10,6 @@ from f2tools.f2fs.layout.constants import (
     ENCODINGS,
     F2FS_ENC_NO_COMPAT_FALLBACK_FL,
     F2FS_ENC_STRICT_MODE_FL,
-    F2FS_EXTENSION_LEN,
     F2FS_FEATURE_BLKZONED,
     F2FS_FEATURE_CASEFOLD,
     F2FS_FEATURE_DEVICE_ALIAS,
@@ -26,6 +25,7 @@ from f2tools.f2fs.layout.constants import (
     MAX_PATH_LEN,
     MAX_VOLUME_NAME,
 )
+from f2tools.f2fs.layout.super import encoded_extension
 from f2tools.lazy import dataclass, replace
 from f2tools.version import __version__
 from f2tools.volumes import MOST_ID
@@ -224,8 +224,7 @@ def extension_lists(cold: tuple[str, ...], hot: tuple[str, ...]) -> tuple[tuple[
         chosen = list(usual)
         seen.update(usual)
         for name in asked:
-            if not 0 < len(name.encode("utf-8", "surrogateescape")) < F2FS_EXTENSION_LEN:
-                raise Usage(f"extension {name!r} does not have 1 to {F2FS_EXTENSION_LEN - 1} bytes")
+            encoded_extension(name)
             if name not in seen:
                 chosen.append(name)
                 seen.add(name)

@@ -92,12 +92,8 @@ def encoded_label(label: str) -> bytes:
 
 
 def encoded_extensions(cold: list[str], hot: list[str]) -> bytes:
-    """The table of extensions; Usage where one is too long or they are too many."""
+    """The table of extensions; Usage where they are too many."""
     both = [name.encode("utf-8", "surrogateescape") for name in (*cold, *hot)]
-    for name in both:
-        if not 0 < len(name) < F2FS_EXTENSION_LEN or b"\0" in name:
-            shown = name.decode("utf-8", "replace")
-            raise Usage(f"extension {shown!r} does not have 1 to {F2FS_EXTENSION_LEN - 1} bytes")
     if len(both) > F2FS_MAX_EXTENSION:
         raise Usage(f"{len(both)} extensions; there is room for {F2FS_MAX_EXTENSION}")
     return b"".join(name.ljust(F2FS_EXTENSION_LEN, b"\0") for name in both).ljust(

@@ -37,7 +37,7 @@ from f2tools.f2fs.layout.constants import (
     QUOTA_NAMES,
     flag_names,
 )
-from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.f2fs.layout.super import SuperBlock, encoded_extension
 from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.f2fs.volume.recovery import find_fsync_chain
 from f2tools.f2fs.volume.super import extensions_of, label_of, must_be_there
@@ -157,6 +157,8 @@ def _extensions(before: SuperBlock, after: SuperBlock, request: TuneRequest) -> 
             if name not in names:
                 raise Usage(f"{name!r} is none of the {what} extensions")
             names.remove(name)
+        for name in add:
+            encoded_extension(name)
         names += [name for name in dict.fromkeys(add) if name not in names]
     both = sorted(set(cold) & set(hot))
     if both and (request.add_cold or request.add_hot):

@@ -34,6 +34,7 @@ from tests.mkfs.tools import MIB, blank, f2mkfs, planned, superblock
         ("--size 64M -U 12345", "UUID"),
         ("--size 64M -T -5", "1970"),
         ("--size 64M -e toolongext", "1 to 7 bytes"),
+        ("--size 64M -e .txt", "without its dot"),
         (f"--size 64M -l {'x' * 513}", "512"),
         (f"--size 64M -e {','.join(f'e{n}' for n in range(40))}", "room for"),
         ("--size 64M -c nothere", "nothere does not exist"),

@@ -216,10 +216,21 @@ def test_extensions_are_added_and_taken_out(copy: Path) -> None:
     sound(copy)
 
 
+def test_extensions_in_any_letters_stay_what_they_are(copy: Path) -> None:
+    run(tune, copy, "-e", "ä,\udcff")
+    run(tune, copy, "-e", "heic")
+    assert report(tune, copy)["cold_extensions"][-3:] == ["ä", "\udcff", "heic"]
+    with open_device(copy) as device:
+        assert "ä".encode().ljust(8, b"\0") + b"\xff".ljust(8, b"\0") in device.pread(0, 8192)
+    shown = CliRunner().invoke(tune, [str(copy), "-e", "!ä", "--dry-run"]).output
+    assert "-ä" in shown
+
+
 @pytest.mark.parametrize(
     "options",
     [
-        ("-e", "toolong8"), ("-e", "!nothere"), ("-E", "avi"), ("-e", ",".join(f"e{n}" for n in range(64))),
+        ("-e", "toolong8"), ("-e", "!nothere"), ("-e", ".txt"), ("-E", "avi"),
+        ("-e", ",".join(f"e{n}" for n in range(64))),
         ("--uuid", "no-uuid"), ("--salt", "12"), ("--salt", "x" * 32), ("-O", "nosuch"), ("-O", "quota,!quota"),
         ("-C", "utf8"), ("-O", "casefold", "-C", "utf7"), ("--dry-run", "--undo", "x", "-L", "a"), ("--dry-run",),
     ],

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from f2tools.codec import Array, Bytes, Ints, Layout, field, u8, u16, u32, u64
+from f2tools.errors import Usage
 from f2tools.f2fs.layout.constants import (
     F2FS_EXTENSION_LEN,
     F2FS_MAX_EXTENSION,
@@ -72,3 +73,13 @@ class SuperBlock(Layout):
     s_errors: Annotated[bytes, Bytes(16)] = field("bitmap of corruptions that the kernel met")
     reserved: Annotated[bytes, Bytes(258)] = field("zero")
     crc: u32 = field("CRC-32 of all before, with the feature sb_checksum")
+
+
+def encoded_extension(name: str) -> bytes:
+    """An extension as the superblock has it; Usage where it can't have it, or no file name would match."""
+    raw = name.encode("utf-8", "surrogateescape")
+    if not 0 < len(raw) < F2FS_EXTENSION_LEN or b"\0" in raw:
+        raise Usage(f"extension {name!r} does not have 1 to {F2FS_EXTENSION_LEN - 1} bytes")
+    if raw.startswith(b"."):
+        raise Usage(f"extension {name!r} would match no file: an extension is given without its dot")
+    return raw

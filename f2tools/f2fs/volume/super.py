@@ -205,10 +205,10 @@ def label_of(sb: SuperBlock) -> str:
 
 
 def extensions_of(sb: SuperBlock) -> tuple[list[str], list[str]]:
-    """(cold, hot) file name extensions."""
+    """(cold, hot) file name extensions; bytes that are not UTF-8 as surrogates, so that they can be written again."""
     step = F2FS_EXTENSION_LEN
     cells = [sb.extension_list[i : i + step].split(b"\0", 1)[0] for i in range(0, len(sb.extension_list), step)]
-    names = [cell.decode("ascii", "replace") for cell in cells]
+    names = [cell.decode("utf-8", "surrogateescape") for cell in cells]
     cold = min(sb.extension_count, F2FS_MAX_EXTENSION)
     return names[:cold], names[cold : cold + sb.hot_ext_count]
 
