@@ -173,5 +173,8 @@ def has_extension(name: bytes, wanted: tuple[bytes, ...]) -> bool:
         return True
     if DOT not in name:
         return False
-    parts = name.lower()[1:].split(b".")  # a name that begins with a dot has no extension there
-    return any(part.startswith(wanted) for part in parts[1:])
+    folded, at = name.lower(), 0  # a name that begins with a dot has no extension there
+    while (at := folded.find(b".", at + 1)) > 0:
+        if folded.startswith(wanted, at + 1):  # which may have dots itself, as tar.gz
+            return True
+    return False

@@ -13,6 +13,7 @@ from f2tools.device import open_device
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import F2FS_COMPR_FL, F2FS_PROJINHERIT_FL, F2FS_ROOT_INO
 from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.inode import has_extension
 from f2tools.f2fs.write.namei import RENAME_EXCHANGE
 from f2tools.f2fs.write.volume import WritableVolume
 from tests import judges
@@ -390,6 +391,12 @@ def test_a_picture_is_cold_and_the_log_of_a_database_hot_by_how_their_extensions
     }  # fmt: skip
     with writable(fresh(tmp_path, FLAVOURS["plain"])) as volume:
         assert {name: volume.live(volume.create(ROOT, name, 0o644)).i_advise for name in advice} == advice
+
+
+def test_an_extension_may_have_dots() -> None:
+    """As is_extension_exist() of fs/f2fs/namei.c compares at each dot."""
+    names = [b"a.tar.gz", b"b.x.TAR.GZ.part", b"c.tar", b"d.tar.xz", b".tar.gz", b"e.gz"]
+    assert [has_extension(name, (b"tar.gz",)) for name in names] == [True, True, False, False, False, False]
 
 
 @pytest.mark.parametrize("datasync", [False, True])
