@@ -125,7 +125,7 @@ def clean(
         ) from error
     if run.touched:
         run.checkpoint(unmount=True)
-    discarded = _discard(volume, run.freed()) if discard else 0
+    discarded = _discard(volume, volume.segments.take_freed()) if discard else 0
     done = volume.cleaner.done
     return Outcome(
         policy, stopped, reached, done.sections, done.data_blocks, done.node_blocks,
@@ -149,7 +149,6 @@ class _Run:
         self._volume = volume
         self._choose = POLICIES[policy]
         self.goal = goal
-        self._used = volume.segments.in_use.copy()  # at any time
         self.touched = False
 
     def go(self, advance: Callable[[int], None]) -> tuple[str, bool]:
@@ -237,12 +236,7 @@ class _Run:
 
     def checkpoint(self, unmount: bool = False) -> None:
         """Make free what was cleaned."""
-        self._used |= self._volume.segments.in_use
         self._volume.checkpoint(unmount)
-
-    def freed(self) -> NDArray[np.int64]:
-        """Segments that were in use and are free now."""
-        return np.flatnonzero(self._used & ~self._volume.segments.in_use)
 
 
 def _discard(volume: WritableVolume, segnos: NDArray[np.int64]) -> int:

@@ -56,7 +56,7 @@ class Tending:
             return
         self._lease.take()
         if now >= self._next_checkpoint:
-            self._checkpoint(idle=False)
+            self._checkpoint()
 
     def idle(self) -> None:
         """No request came for a while."""
@@ -65,7 +65,7 @@ class Tending:
         now = time.monotonic()
         leased = self._lease.take()
         if now >= self._next_checkpoint or (not leased and self._files.unsaved and not self._served.has_open):
-            self._checkpoint(idle=True)
+            self._checkpoint()
         elif self._cleaning and now - self._last_request >= IDLE_SECONDS:
             self._cleaning = self._clean()
 
@@ -73,18 +73,18 @@ class Tending:
         """Another program opens the image, and waits for it to be complete."""
         if self._lease.asked_for:
             if self._files.writable and self._files.unsaved:
-                self._checkpoint(idle=False)
+                self._checkpoint()
             self._lease.let_go()
 
     # -- what -----------------------------------------------------------------------------------------------------
 
-    def _checkpoint(self, idle: bool) -> None:
+    def _checkpoint(self) -> None:
         self._next_checkpoint = time.monotonic() + self._options.commit_seconds
         if self._files.broken:
             return
         try:
             self._files.sync()
-            if idle and self._options.discard:
+            if self._options.discard:
                 self._files.discard()
             self.checkpoints += 1
         except OSError as error:

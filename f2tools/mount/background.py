@@ -18,7 +18,6 @@ class Upkeep:
 
     def __init__(self, volume: WritableVolume) -> None:
         self._volume = volume
-        self._in_use = volume.segments.in_use.copy()
         self.sections_cleaned = 0
         self.discarded_bytes = 0
 
@@ -40,11 +39,9 @@ class Upkeep:
         return True
 
     def discard(self) -> None:
-        """Discard segments that became free."""
+        """Discard segments that checkpoints made free."""
         volume = self._volume
-        now = volume.segments.in_use
-        freed = np.flatnonzero(self._in_use & ~now)
-        self._in_use = now.copy()
+        freed = volume.segments.take_freed()
         size = volume.geo.blocks_per_seg * volume.geo.block_size
         for run in np.split(freed, np.flatnonzero(np.diff(freed) != 1) + 1):
             if run.size:
@@ -70,7 +67,6 @@ class Upkeep:
             if run.size and run.size * size >= shortest:
                 volume.device.trim(geo.start_block(int(run[0])) * geo.block_size, run.size * size)
                 told += run.size * size
-        self._in_use = volume.segments.in_use.copy()
         self.discarded_bytes += told
         return told
 

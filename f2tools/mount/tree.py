@@ -10,8 +10,10 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Generic, NoReturn, TypeVar
 
+from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.constants import (
     F2FS_APPEND_FL,
     F2FS_FEATURE_ENCRYPT,
@@ -257,9 +259,11 @@ class RecoveredTree(Tree[WritableVolume]):
 class LiveTree(HandedOn[WritableVolume], RecoveredTree):
     """A volume that can change; what is not here is handed on to it as it is."""
 
-    def __init__(self, volume: WritableVolume) -> None:
+    def __init__(self, volume: WritableVolume, discards: bool = False) -> None:
+        """`discards`: also what the last checkpoint made free is discarded."""
         super().__init__(volume)
         self._upkeep = Upkeep(volume)
+        self._discards = discards
 
     def numbers(self, bytes_given: int, checkpoints: int) -> dict[str, object]:
         return numbers_of_mount(self.volume, self._upkeep, bytes_given, checkpoints)
@@ -340,8 +344,14 @@ class LiveTree(HandedOn[WritableVolume], RecoveredTree):
     def close(self) -> None:
         if self.volume.broken:  # which the end of the mount tells
             self.volume.abandon()
-        else:
-            self.volume.close()
+            return
+        try:
+            self.volume.finish()
+            if self._discards:
+                with suppress(DeviceError):  # all is safe; what could not be given back stays taken
+                    self.discard()
+        finally:
+            self.volume.device.close()
 
 
 AnyTree = Tree[Volume] | RecoveredTree

@@ -14,6 +14,7 @@ from f2tools.device.changes.record import WRITE, Recorder, replay_event
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.volume import Policy, WritableVolume
+from f2tools.mount.background import Upkeep
 from tests.f2fs.write.consistency import assert_consistent
 from tests.f2fs.write.model import BLOCK
 from tests.f2fs.write.promises import Step, assert_promises_kept
@@ -144,6 +145,26 @@ def journals(work: Workload) -> None:
         work.do("unlink", home, b"journal")
         if n == 3:
             work.fsync(home, datasync=True)
+
+
+def discarding(work: Workload) -> None:
+    """Segments that are filled and emptied, and discarded after each checkpoint, as a mount does it."""
+    upkeep = Upkeep(work.twin.volume)
+    for n in range(6):
+        large = work.file(work.top, b"large", noise(n, 1100 * BLOCK))
+        work.fsync(large)
+        small = work.file(work.top, b"small%d" % n, noise(n, 5 * BLOCK))
+        if n % 2:
+            work.sync()  # the large file gets into a checkpoint
+            upkeep.discard()
+        work.do("unlink", work.top, b"large")
+        work.do("write", small, BLOCK, noise(n + 1, BLOCK))
+        work.fsync(small)
+        work.sync()
+        upkeep.discard()
+        work.do("write", small, 0, noise(n + 2, BLOCK))
+        work.fsync(small)
+    assert upkeep.discarded_bytes >= 6 * 2 << 20
 
 
 def mixed(work: Workload) -> None:

@@ -17,7 +17,7 @@ from f2tools.device.changes.record import Recorder
 from f2tools.errors import F2fsError
 from tests.f2fs.write.volumes import Above
 from tests.f2fs.write.workload import Workload
-from tests.power.recording import Recording, crowded, mixed, overwriting, record
+from tests.power.recording import Recording, crowded, discarding, mixed, overwriting, record
 
 FULL = "--size 64M -O extra_attr,inode_checksum,quota,project_quota,inode_crtime,flexible_inline_xattr"
 SAMPLES = int(os.environ.get("F2_POWER_SAMPLES", "16"))  # of lost and torn writes
@@ -42,6 +42,7 @@ CASES = {
     "threaded": Case(policy={"min_free_percent": 100.0}, work=overwriting, before=crowded),
     "in-place-never": Case(policy={"ipu": "never"}),
     "crowded": Case(work=overwriting, before=crowded),
+    "discarding": Case(work=discarding),
     "crowded-append": Case(policy={"adaptive": False}, work=overwriting, before=crowded),
 }
 EVERY_PREFIX = ["full", "crowded"]

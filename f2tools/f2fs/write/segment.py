@@ -109,6 +109,7 @@ class SegmentManager(ValidBlocks):
             self._zones[geo.zoneno(curseg.segno)] += 1
         self.protected: set[int] = set()  # segments that are being cleaned: nothing new goes there
         self._kept: set[int] = set()  # segments with blocks that recovery may read again before the next checkpoint
+        self._freed = np.zeros(geo.segment_count_main, np.bool_)  # by checkpoints, since `take_freed`
         self._unwritten: dict[int, bytes] = {}  # summary blocks of closed segments
         self._zoned = bool(geo.feature & F2FS_FEATURE_BLKZONED)
         # Whether an unused segment that begins there can follow in the log's section; True: the one before is full
@@ -420,12 +421,13 @@ class SegmentManager(ValidBlocks):
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
-    def committed(self) -> NDArray[np.int64]:
-        """A checkpoint holds the present state, so what it does not refer to is free. Returns the segments freed."""
+    def committed(self) -> None:
+        """A checkpoint holds the present state, so what it does not refer to is free."""
         freed = np.array(sorted(self.prefree), np.int64)
         if freed.size:
             self.prefree.clear()
             self.in_use[freed] = False
+            self._freed[freed] = True
             self._segments_in_use -= freed.size
             secnos = self.geo.secno(freed)
             np.subtract.at(self._used_in_section, secnos[secnos < self.sections], 1)
@@ -437,7 +439,15 @@ class SegmentManager(ValidBlocks):
             if curseg.alloc_type == SSR:
                 holes = self._holes(curseg.segno)
                 curseg.holes = holes[holes >= curseg.next_blkoff]
-        return freed
+
+    def take_freed(self) -> NDArray[np.int64]:
+        """Segments that checkpoints have made free since the last call and that are free now, rising.
+
+        Whatever was in them, neither the last checkpoint nor the log after it needs it: they may be discarded.
+        """
+        found = np.flatnonzero(self._freed & ~self.in_use)
+        self._freed[:] = False
+        return found
 
     def move_log(self, kind: int) -> None:
         """Leave the segment that a log has open and open a clean one."""

@@ -111,21 +111,25 @@ class WritableVolume(Namei):
         return 0  # their blocks are given back, or they are in use
 
     def close(self) -> None:
-        """Make the last checkpoint, which says that nothing is to be recovered, and close the device.
+        """Make the last checkpoint, and close the device; errors as of `finish`."""
+        self.alone()
+        try:
+            self.finish()
+        finally:
+            self.device.close()
+
+    def finish(self) -> None:
+        """Make the last checkpoint, which says that nothing is to be recovered.
 
         OSError EROFS, and no checkpoint, where an error has ended writing: what was not made safe before is lost.
         """
-        self.alone()
-        try:
-            self.usable()
-            for ino in sorted(self._nameless):
-                self._evict(self.live(ino))
-            self._nameless.clear()
-            self._held.clear()
-            if self.unsaved or not self.cp.ckpt_flags & CP_UMOUNT_FLAG:
-                self.checkpoint(unmount=True)
-        finally:
-            self.device.close()
+        self.usable()
+        for ino in sorted(self._nameless):
+            self._evict(self.live(ino))
+        self._nameless.clear()
+        self._held.clear()
+        if self.unsaved or not self.cp.ckpt_flags & CP_UMOUNT_FLAG:
+            self.checkpoint(unmount=True)
 
     def abandon(self) -> None:
         """Close the device without a checkpoint: what was not made safe is lost."""
