@@ -63,6 +63,10 @@ class DeviceError(F2fsError):
         self.errno = errno
 
 
+class NoRoom(DeviceError):
+    """A device that holds less than its size is full."""
+
+
 class Gone(F2fsError):
     """The place where the blocks live is out of reach as a whole; unlike with DeviceError, reading on is of no use."""
 

@@ -54,7 +54,12 @@ class Percent(click.ParamType):
 )
 @click.option("--target-free", type=Percent(), metavar="PERCENT", help="Stop when so many of all sections are free.")
 @click.option("--sections", type=click.IntRange(min=0), metavar="N", help="Stop when so many sections are cleaned.")
-@click.option("--discard", is_flag=True, help="Give the segments that became free back: an image file shrinks.")
+@click.option(
+    "--discard",
+    is_flag=True,
+    help="Give free segments back, before and after cleaning: an image file shrinks, a full storage layer has room "
+    "again. What was deleted can't be brought back then.",
+)
 @picture_options
 @click.option("--simulate", is_flag=True, help="Compare policies and numbers of logs under a load; change nothing.")
 @click.option(
@@ -130,21 +135,26 @@ def _clean(
     image: str, devices: tuple[str, ...], policy: str, target_free: float | None, sections: int | None, discard: bool,
     dry_run: bool, undo: str | None,
 ) -> Outcome:  # fmt: skip
+    from dataclasses import replace
+
     from f2tools.clean.clean import Goal
     from f2tools.clean.clean import clean as clean_volume
     from f2tools.device import open_for_change
     from f2tools.device.media.zones import in_order
-    from f2tools.f2fs.write.volume import WritableVolume
+    from f2tools.f2fs.volume.volume import Volume
+    from f2tools.f2fs.write.volume import WritableVolume, discard_unneeded
 
     device = in_order(open_for_change(image, extra=devices, dry_run=dry_run, undo=undo))
     try:
+        discarded = discard_unneeded(Volume(device)) if discard else 0  # before anything is written: it may be full
         volume = WritableVolume(device)
     except BaseException:
         device.close()
         raise
     with volume, progress("sections cleaned", None) as bar:
         wanted = None if target_free is None else int(-(-volume.segments.sections * target_free // 100))
-        return clean_volume(volume, policy, Goal(wanted, sections), discard, bar.advance)
+        outcome = clean_volume(volume, policy, Goal(wanted, sections), discard, bar.advance)
+    return replace(outcome, discarded_bytes=outcome.discarded_bytes + discarded)
 
 
 def _histograms(image: str, outcome: Outcome) -> Picture:

@@ -62,6 +62,14 @@ class Device(ABC):
         return False
 
     @property
+    def room_bytes(self) -> int | None:
+        """How many bytes may be written where nothing is yet; None where there is room for the whole device.
+
+        `discard` and `trim` win room.
+        """
+        return None
+
+    @property
     def missing_bytes(self) -> int:
         """How many bytes at its end can't be read, as the file below is cut off."""
         return 0
@@ -221,6 +229,10 @@ class Wrapper(Device):
     @property
     def loss(self) -> str:
         return self.base.loss
+
+    @property
+    def room_bytes(self) -> int | None:
+        return self.base.room_bytes
 
     @property
     def resizable(self) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device.buffers import byte_view
-from f2tools.errors import DeviceError
+from f2tools.errors import DeviceError, NoRoom
 from f2tools.flash.checksums import crc32
 from f2tools.flash.format import (
     BLOCK,
@@ -40,7 +40,7 @@ FREE, STALE, USED, BAD = range(4)
 """An erase block: erased; to be erased before it is used; in the log; never used again."""
 
 
-class Full(DeviceError):
+class Full(NoRoom):
     """No room: as many blocks are mapped as may be, or too much of the flash has gone bad."""
 
 

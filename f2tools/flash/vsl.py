@@ -83,6 +83,10 @@ class Vsl(Device):
         """How many more may get some."""
         return self.capacity_blocks - self.map.blocks
 
+    @property
+    def room_bytes(self) -> int | None:
+        return self.free_blocks * BLOCK
+
     def extents(self, start: int = 0, count: int = WHOLE_SPACE) -> list[tuple[int, int]]:
         """(first block, count) of what is mapped of a range of blocks; neighbours joined."""
         found: list[tuple[int, int]] = []
@@ -328,8 +332,9 @@ class Vsl(Device):
         fresh = wanted - sum(size for start, end in spans for _, size, _ in self.map.lookup(start, end - start))
         if self.map.blocks + fresh > self.capacity_blocks:
             raise Full(
-                f"{self.name}: {fresh} more blocks of {BLOCK} bytes, and {self.map.blocks} of "
-                f"{self.capacity_blocks} are mapped already; trim something first"
+                f"{self.name}: the storage layer is full: {fresh} more blocks of {BLOCK} bytes, and {self.map.blocks} "
+                f"of {self.capacity_blocks} are mapped already; `f2tools clean --discard` gives back what an F2FS "
+                "volume on it doesn't need, `f2tools vsl trim` any range"
             )
 
     def _make_room(self, pages: int) -> None:

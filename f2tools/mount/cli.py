@@ -81,7 +81,7 @@ def mount(
       fsync_mode=posix|strict
                             strict: data is durable before its place is written, and fsync of a new file keeps the
                             names that were moved in its directory (default posix, as the kernel's)
-      discard, nodiscard    give free segments back to the device (default discard)
+      discard, nodiscard    give segments that become free back to the device (default discard)
       relatime, noatime, strictatime
       uid=N, gid=N, umask=N
                             show every file as belonging to one user

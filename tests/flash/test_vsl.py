@@ -141,7 +141,7 @@ def test_what_is_full_says_so_before_anything_is_written_and_trimming_helps() ->
         vsl.pwrite(0, b"b" * SIZE)  # overwriting goes on
     big = create_on_device(Memory(SHAPE.image_bytes), SIZE, SHAPE, space_blocks=1 << 20)
     big.pwrite(0, b"a" * (SIZE - 512))
-    with pytest.raises(Full, match="trim something first"):
+    with pytest.raises(Full, match="are mapped already; `f2tools clean --discard`"):
         big.pwrite(SIZE - 512, b"c" * 1024)
     assert big.pread(SIZE - 512, 1024) == bytes(1024)
     with pytest.raises(Full):

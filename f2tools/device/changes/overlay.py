@@ -99,6 +99,10 @@ class Overlay(Wrapper):
             self._log.zeroed(first, last - first)
         self._set_zero(first, last - first)
 
+    @property
+    def room_bytes(self) -> int | None:
+        return None
+
     def resize(self, size_bytes: int) -> None:
         self.check_writable()
         if size_bytes < 0:

@@ -117,6 +117,11 @@ class MultiDevice(Device):
         for member, at, part in self._writable_pieces(offset, length):
             member.write_zeroes(at, part)
 
+    @property
+    def room_bytes(self) -> int | None:
+        """Of the member that has least: who asks can't tell which one will be written."""
+        return min((room for member in self.members if (room := member.room_bytes) is not None), default=None)
+
     def flush(self) -> None:
         for member in self.members:
             member.flush()

@@ -66,7 +66,7 @@ class Attributes(Orphans):
         """Change permissions, owner, times; the ctime is now unless it is given.  OSError EPERM, EDQUOT, EINVAL."""
         check_ids(uid, gid)
         times = _times(atime_ns, mtime_ns, ctime_ns)
-        with self.operation(1) as op:
+        with self.operation(1, adds=False) as op:
             inode = self._changeable(op.live(ino))
             now = self.clock() if ctime_ns is None else ctime_ns
             changes: dict[str, int] = {}
@@ -89,7 +89,7 @@ class Attributes(Orphans):
     ) -> None:
         """Set times, the ctime to now unless it is given; append-only files allow it, as writing sets times.  EPERM."""
         times = _times(atime_ns, mtime_ns, self.clock() if ctime_ns is None else ctime_ns)
-        with self.operation(1) as op:
+        with self.operation(1, adds=False) as op:
             inode = op.live(ino)
             if inode.i_flags & F2FS_IMMUTABLE_FL:
                 fail(errno.EPERM)
@@ -116,7 +116,7 @@ class Attributes(Orphans):
 
     def set_flags(self, ino: int, flags: int) -> None:
         """chattr: the flags that users may set, FS_*_FL; OSError EINVAL, ENOTEMPTY, EOPNOTSUPP where they can't be."""
-        with self.operation(1) as op:
+        with self.operation(1, adds=False) as op:
             inode = op.live(ino)
             if flags & ~SETTABLE_FLAGS:
                 fail(errno.EOPNOTSUPP)
@@ -160,7 +160,7 @@ class Attributes(Orphans):
         """The project of a file; EOPNOTSUPP where the volume has none, EINVAL beyond 32 bits."""
         if not 0 <= index(projid) <= U32_MAX:
             fail(errno.EINVAL)
-        with self.operation(1) as op:
+        with self.operation(1, adds=False) as op:
             inode = self._changeable(op.live(ino))
             if not self.geo.feature & F2FS_FEATURE_PRJQUOTA or "i_projid" not in inode.extra:
                 fail(errno.EOPNOTSUPP)
@@ -179,7 +179,7 @@ class Attributes(Orphans):
         self._change_xattr(ino, name, None, 2)
 
     def _change_xattr(self, ino: int, name: str, value: bytes | None, flags: int) -> None:
-        with self.operation(1) as op:
+        with self.operation(1, adds=value is not None) as op:
             inode = self._changeable(op.live(ino))
             space, inner = parse_name(name)
             now = self.clock()

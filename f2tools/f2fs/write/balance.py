@@ -23,11 +23,13 @@ from f2tools.f2fs.write.gc import Pinned, make_room
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.parts import fail
 from f2tools.f2fs.write.segment import NoFreeSegment
+from f2tools.f2fs.write.unused import discard_unused
 
 DIRTY_NODES_HELD = 8192
 BRIEFLY = -1  # as the thread within an operation: whichever it is, it will be out soon
 # With these the engine refuses what it has begun, after taking it back.  An OSError of a signal's handler has others.
 TAKEN_BACK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINVAL, errno.EOPNOTSUPP)
+SPARE_BLOCKS = 128  # of a device that may be full before its end: for checkpoints, and for what wins room
 
 
 class Operation:
@@ -40,11 +42,12 @@ class Operation:
     Only what it was made for does not: an OSError of TAKEN_BACK, and a block that can't be read before one was written.
     """
 
-    __slots__ = ("_blocks", "_vol")
+    __slots__ = ("_adds", "_blocks", "_vol")
 
-    def __init__(self, vol: Balance, blocks: int) -> None:
+    def __init__(self, vol: Balance, blocks: int, adds: bool) -> None:
         self._vol = vol
         self._blocks = blocks
+        self._adds = adds
 
     def __enter__(self) -> Operation:
         vol = self._vol
@@ -52,7 +55,7 @@ class Operation:
         vol.midway = False
         vol.written_before = vol.segments.written_blocks
         try:
-            vol.begin(self._blocks)
+            vol.begin(self._blocks, self._adds)
         except BaseException as error:
             vol.ended(error, reads_first=F2fsError)
             vol.inside = 0
@@ -88,9 +91,12 @@ class Balance(Charging):
     midway = False  # an operation has begun to change something
     written_before = 0  # segments.written_blocks when it began
 
-    def operation(self, blocks: int) -> Operation:
-        """A change that writes about so many blocks; entering it makes room, or raises OSError ENOSPC or EROFS."""
-        return Operation(self, blocks)
+    def operation(self, blocks: int, adds: bool = True) -> Operation:
+        """A change that writes about so many blocks; entering it makes room, or raises OSError ENOSPC or EROFS.
+
+        `adds`: what is in use grows by them.  Other changes may use what is kept spare on a device.
+        """
+        return Operation(self, blocks, adds)
 
     def alone(self) -> None:
         """This thread is within an operation from now on; RuntimeError where another one is."""
@@ -103,13 +109,15 @@ class Balance(Charging):
             )
         self.inside = me
 
-    def begin(self, blocks: int) -> None:
+    def begin(self, blocks: int, adds: bool = True) -> None:
         """Before an operation: the volume is usable, and there are free sections for what it will write."""
         if self._broken is not None:
             self.usable()
-        self._changed = True
         if not self._calm(blocks):
             self.balance(blocks)
+            if adds and blocks and not self._busy and self._short_of_room(blocks):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._changed = True
 
     def ended(self, error: BaseException, reads_first: type[F2fsError] = DeviceError) -> None:
         """An error has ended an operation: where that was midway, nothing is written any more.
@@ -127,6 +135,9 @@ class Balance(Charging):
         if self._busy or self._calm(blocks):
             return
         self.midway = True
+        if self._short_of_room(blocks) and self.unsaved:
+            self.checkpoint()
+            discard_unused(self.device, self.geo, self.segments.valid_map)
         if self.files.page_count >= self._pages_held:
             pages, segments = self.files.page_count, self.segments
             # before the holes run out: a checkpoint makes holes of what was overwritten since the last one
@@ -157,8 +168,26 @@ class Balance(Charging):
         dirty = len(nodes.dirty)
         if pages >= self._pages_held or dirty >= self._nodes_held or nodes.holds_much:
             return False
+        if self._may_be_full and self._short_of_room(blocks):
+            return False
         left = segments.free_sections - segments.reserved_sections - 2
         return left > (dirty + pages + blocks + 8) // self._blocks_per_section
+
+    def _short_of_room(self, blocks: int) -> bool:
+        """Whether the device may be full before what is in memory, and so many blocks more, are safe.
+
+        Each block may need another one of the tables that lead to it.
+        """
+        room = self.device.room_bytes
+        if room is None:
+            return False
+        waiting = self.files.page_count + len(self.nodes.dirty) + blocks
+        waiting += self.segments.node_blocks_written - self._nodes_at_checkpoint  # recovery would write them anew
+        return room < (2 * waiting + SPARE_BLOCKS) * self.geo.block_size
+
+    @cached_property
+    def _may_be_full(self) -> bool:
+        return self.device.room_bytes is not None
 
     def _checkpoint_within(self) -> None:
         self.checkpoint()
@@ -267,6 +296,7 @@ class Balance(Charging):
             self._busy = False
             self.inside = within
         self.cp = self.pack.cp
+        self._nodes_at_checkpoint = self.segments.node_blocks_written
         self._reset_free_zones()
         self.names.forget_blocks()
         self.names.pending.clear()

@@ -110,7 +110,7 @@ class Content(Attributes):
         inode = self._content(ino, index(size))
         if inode.i_flags & F2FS_APPEND_FL:
             fail(errno.EPERM)
-        with self.operation(2) as op:
+        with self.operation(2, adds=size > inode.i_size) as op:
             inode, now = op.live(ino), self.clock()
             self.midway = True
             self.files.truncate(inode, size)
@@ -161,7 +161,7 @@ class Content(Attributes):
             self._found_parent(inode)
             return
         pages = len(files.pages.get(ino, ()))
-        with self.operation(pages):
+        with self.operation(pages, adds=False):
             inode = nodes.live(ino)
             self.midway = True
             if pages:

@@ -58,6 +58,7 @@ class Parts(StopsAtErrors, Volume):
         self._gave_up_names: set[int] = set()  # directories with names of files that may have others since then
         self._need_checkpoint = False  # what fsync can't bring back has changed
         self._changed = False
+        self._nodes_at_checkpoint = 0  # node blocks written before the last checkpoint, since the volume was opened
         self._busy = False  # the cleaner or a checkpoint is at work
 
     def _start(self) -> None:

@@ -148,6 +148,11 @@ class SegmentManager(ValidBlocks):
         return self.geo.segment_count_main - self._segments_in_use + len(self.prefree)
 
     @property
+    def node_blocks_written(self) -> int:
+        """Since the volume was opened."""
+        return sum(self.written_by_log[NR_CURSEG_DATA_TYPE:])
+
+    @property
     def prefree_sections(self) -> int:
         """Sections that the next checkpoint makes free."""
         if not self.prefree:

@@ -15,7 +15,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from f2tools.device import Device, open_device
+from f2tools.device.changes.overlay import Overlay
 from f2tools.device.media.zones import ZoneOrder
 from f2tools.device.vectors import distinct
 from f2tools.errors import DeviceError, Unsupported
@@ -31,6 +34,7 @@ from f2tools.f2fs.write.inode import CompressOptions
 from f2tools.f2fs.write.namei import Namei
 from f2tools.f2fs.write.policy import Policy
 from f2tools.f2fs.write.recovery import recover as roll_forward_on
+from f2tools.f2fs.write.unused import discard_unused, mark
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +50,44 @@ def must_be_known(volume: Volume, which: Which) -> None:
         raise DeviceError(f"checkpoint pack {pack.index + 1}, which may be the newest: {pack.unread}; {advice}")
     if volume.sit.problems:
         raise DeviceError(f"the SIT can't be read: {volume.sit.problems[0]}; {advice}")
+
+
+def must_be_writable(volume: Volume, which: Which = "newest", fill_read_only: bool = False) -> None:
+    """DeviceError where a part of the volume is missing; Unsupported for one with unknown features; OSError EROFS for
+    one with the feature ro, unless it is being filled."""
+    device, geo = volume.device, volume.geo
+    device.check_writable()
+    must_be_in_place(device, volume.super_copies)
+    if unknown_features(volume.sb):
+        raise Unsupported(f"the volume has unknown features ({unknown_features(volume.sb):#x}); it is not written to")
+    if geo.feature & F2FS_FEATURE_RO and not fill_read_only:
+        raise OSError(errno.EROFS, "the volume has the feature ro and is never written")
+    must_be_there(device, geo.end_blkaddr * geo.block_size)
+    must_be_known(volume, which)
+
+
+def discard_unneeded(volume: Volume) -> int:
+    """Discard what neither the volume's checkpoint nor what was fsync'ed after it needs; how many bytes.
+
+    Nothing is written, so a device that is full gets room again.  On one that can't be full before its end only whole
+    segments are discarded.  Errors as of `WritableVolume`.
+    """
+    must_be_writable(volume)
+    return _discard_unneeded(volume)
+
+
+def _discard_unneeded(volume: Volume, roll_forward: bool = True, until: int | Mapping[int, int] | None = None) -> int:
+    device, geo = volume.device, volume.geo
+    if device.has_write_pointers:
+        return 0
+    used = volume.sit.valid_map()
+    found = find_fsync_chain(volume, until if isinstance(until, int) else None)
+    if roll_forward and found.needed:  # what its nodes lead to is what recovery takes over
+        mark(used, geo, np.array([node.blkaddr for node in found.chain], np.int64))
+        used |= WritableVolume(Overlay(device), until=until).segments.valid_map
+    if device.room_bytes is None:
+        used[used.any(axis=1)] = 0xFF
+    return discard_unused(device, geo, used)
 
 
 class WritableVolume(Namei):
@@ -82,14 +124,7 @@ class WritableVolume(Namei):
         if device.has_write_pointers and not isinstance(device, ZoneOrder):
             raise Unsupported("this does not write to zoned devices; mkfs --from, clean and recover do")
         super().__init__(device, which, policy or Policy(), clock, seed)
-        device.check_writable()
-        must_be_in_place(device, self.super_copies)
-        if unknown_features(self.sb):
-            raise Unsupported(f"the volume has unknown features ({unknown_features(self.sb):#x}); it is not written to")
-        if self.geo.feature & F2FS_FEATURE_RO and not fill_read_only:
-            raise OSError(errno.EROFS, "the volume has the feature ro and is never written")
-        must_be_there(device, self.geo.end_blkaddr * self.geo.block_size)
-        must_be_known(self, which)
+        must_be_writable(self, which, fill_read_only)
         self._start()
         self._follow_zones()
         self.recovered: Recovery | None = None  # what was brought back when the volume was opened
@@ -150,6 +185,8 @@ class WritableVolume(Namei):
 
     def _recover(self, roll_forward: bool, until: int | Mapping[int, int] | None) -> None:
         """Free files that were open without a name; bring back what was fsync'ed after the checkpoint."""
+        if self._may_be_full and self._short_of_room(2 * len(find_fsync_chain(self).chain)):
+            _discard_unneeded(self, roll_forward, until)
         for ino in distinct(self.orphans()).tolist():
             inode = self.live(ino)
             if inode.i_links:
