@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from f2tools.device import Device, open_device
+from f2tools.device.base import Wrapper
+from f2tools.device.buffers import Data, byte_view
 from f2tools.device.changes.overlay import Overlay
-from f2tools.device.changes.record import WRITE, Recorder, replay_event
+from f2tools.device.changes.record import DISCARD, WRITE, Recorder, replay_event
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.volume import Policy, WritableVolume
@@ -21,6 +23,28 @@ from tests.f2fs.write.promises import Step, assert_promises_kept
 from tests.f2fs.write.volumes import SECTOR, Above, Ticks, Twin, fresh, writable
 from tests.f2fs.write.workload import Workload, noise
 from tests.images import copy_sparse
+
+
+class Small(Wrapper):
+    """A device that can be full before its end."""
+
+    def __init__(self, base: Device, holds: int) -> None:
+        super().__init__(base)
+        self._holds = holds
+        self._written: set[int] = set()  # blocks
+
+    @property
+    def room_bytes(self) -> int:
+        return self._holds - len(self._written) * BLOCK
+
+    def pwrite(self, offset: int, data: Data) -> None:
+        self._written.update(range(offset // BLOCK, -(-(offset + len(byte_view(data))) // BLOCK)))
+        assert self.room_bytes >= 0
+        self.base.pwrite(offset, data)
+
+    def discard(self, offset: int, length: int) -> None:
+        self._written.difference_update(range(-(-offset // BLOCK), (offset + length) // BLOCK))
+        self.base.discard(offset, length)
 
 
 @dataclass
@@ -82,15 +106,20 @@ def record(
     options: str,
     work: Callable[[Workload], None],
     before: Callable[[Workload], None] | None = None,
+    room: int | None = None,
     **policy: Any,
 ) -> Recording:
-    """Run a workload on a fresh volume, or on what `before` left, and write down all that happens."""
+    """Run a workload on a fresh volume, or on what `before` left, and write down all that happens.
+
+    `room`: so many bytes can be written to the device until some are discarded.
+    """
     image = fresh(directory, options)
     if before is not None:
         twin = Twin(writable(image, **policy))
         before(Workload(twin, 0))
         twin.volume.close()
-    recorder = Recorder(Overlay(open_device(image)))
+    below = Overlay(open_device(image))
+    recorder = Recorder(below if room is None else Small(below, room))
     volume = WritableVolume(recorder, Policy(**policy), Ticks(), seed=1)
     twin = Twin(volume)
     recording = Recording(image, recorder, policy, volume.geo.main_blkaddr * BLOCK)
@@ -165,6 +194,27 @@ def discarding(work: Workload) -> None:
         work.do("write", small, 0, noise(n + 2, BLOCK))
         work.fsync(small)
     assert upkeep.discarded_bytes >= 6 * 2 << 20
+
+
+def in_little_room(work: Workload) -> None:
+    """Files that come and go, and that stay, on a device that is full again and again."""
+    device = work.twin.volume.device
+    work.file(work.top, b"stays", noise(0, 100 * BLOCK))
+    for n in range(12):
+        large = work.file(work.top, b"large", noise(n, 250 * BLOCK))
+        if n % 3:
+            work.fsync(large)
+        small = work.file(work.top, b"small%d" % n, noise(n, 5 * BLOCK))
+        work.fsync(small)
+        work.do("write", large, 20 * BLOCK, noise(n + 1, 30 * BLOCK))
+        work.fsync(large)
+        work.do("unlink", work.top, b"large")
+        work.do("write", small, BLOCK, noise(n + 1, BLOCK))
+        work.fsync(small)
+        if n % 4 == 3:
+            work.sync()
+    assert isinstance(device, Recorder)
+    assert sum(event.length for event in device.events if event.kind == DISCARD) >= 6 << 20
 
 
 def mixed(work: Workload) -> None:

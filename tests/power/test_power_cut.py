@@ -17,7 +17,7 @@ from f2tools.device.changes.record import Recorder
 from f2tools.errors import F2fsError
 from tests.f2fs.write.volumes import Above
 from tests.f2fs.write.workload import Workload
-from tests.power.recording import Recording, crowded, discarding, mixed, overwriting, record
+from tests.power.recording import Recording, crowded, discarding, in_little_room, mixed, overwriting, record
 
 FULL = "--size 64M -O extra_attr,inode_checksum,quota,project_quota,inode_crtime,flexible_inline_xattr"
 SAMPLES = int(os.environ.get("F2_POWER_SAMPLES", "16"))  # of lost and torn writes
@@ -32,6 +32,7 @@ class Case:
     policy: dict[str, Any] = field(default_factory=dict)
     work: Callable[[Workload], None] = mixed
     before: Callable[[Workload], None] | None = None
+    room: int | None = None
 
 
 CASES = {
@@ -43,9 +44,10 @@ CASES = {
     "in-place-never": Case(policy={"ipu": "never"}),
     "crowded": Case(work=overwriting, before=crowded),
     "discarding": Case(work=discarding),
+    "little-room": Case(work=in_little_room, room=7 << 20),
     "crowded-append": Case(policy={"adaptive": False}, work=overwriting, before=crowded),
 }
-EVERY_PREFIX = ["full", "crowded"]
+EVERY_PREFIX = ["full", "crowded", "little-room"]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Reco
     @cache
     def recorded(name: str) -> Recording:
         case = CASES[name]
-        return record(tmp_path_factory.mktemp(name), case.options, case.work, case.before, **case.policy)
+        return record(tmp_path_factory.mktemp(name), case.options, case.work, case.before, case.room, **case.policy)
 
     return recorded
 
