@@ -113,7 +113,7 @@ def clean(
 ) -> Outcome:
     """Clean sections of an open volume up to `goal`, and make it safe with a checkpoint; `advance` counts sections.
 
-    With `discard` the segments that became free are given back to the device.
+    With `discard` all free segments are given back to the device.
     """
     run = _Run(volume, policy, goal or Goal())
     before, written = state_of(volume), volume.segments.written_blocks
@@ -125,7 +125,7 @@ def clean(
         ) from error
     if run.touched:
         run.checkpoint(unmount=True)
-    discarded = _discard(volume, volume.segments.take_freed()) if discard else 0
+    discarded = _discard(volume, np.flatnonzero(~volume.segments.in_use)) if discard else 0
     done = volume.cleaner.done
     return Outcome(
         policy, stopped, reached, done.sections, done.data_blocks, done.node_blocks,
@@ -245,6 +245,6 @@ def _discard(volume: WritableVolume, segnos: NDArray[np.int64]) -> int:
     size = geo.blocks_per_seg * geo.block_size
     for run in np.split(segnos, np.flatnonzero(np.diff(segnos) != 1) + 1):
         if run.size:
-            volume.device.discard(geo.start_block(int(run[0])) * geo.block_size, run.size * size)
+            volume.device.trim(geo.start_block(int(run[0])) * geo.block_size, run.size * size)
     volume.device.flush()
     return segnos.size * size

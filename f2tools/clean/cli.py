@@ -135,8 +135,6 @@ def _clean(
     image: str, devices: tuple[str, ...], policy: str, target_free: float | None, sections: int | None, discard: bool,
     dry_run: bool, undo: str | None,
 ) -> Outcome:  # fmt: skip
-    from dataclasses import replace
-
     from f2tools.clean.clean import Goal
     from f2tools.clean.clean import clean as clean_volume
     from f2tools.device import open_for_change
@@ -146,15 +144,15 @@ def _clean(
 
     device = in_order(open_for_change(image, extra=devices, dry_run=dry_run, undo=undo))
     try:
-        discarded = discard_unneeded(Volume(device)) if discard else 0  # before anything is written: it may be full
+        if discard:  # before anything is written: the device may be full
+            discard_unneeded(Volume(device))
         volume = WritableVolume(device)
     except BaseException:
         device.close()
         raise
     with volume, progress("sections cleaned", None) as bar:
         wanted = None if target_free is None else int(-(-volume.segments.sections * target_free // 100))
-        outcome = clean_volume(volume, policy, Goal(wanted, sections), discard, bar.advance)
-    return replace(outcome, discarded_bytes=outcome.discarded_bytes + discarded)
+        return clean_volume(volume, policy, Goal(wanted, sections), discard, bar.advance)
 
 
 def _histograms(image: str, outcome: Outcome) -> Picture:
