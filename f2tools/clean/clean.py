@@ -113,7 +113,8 @@ def clean(
 ) -> Outcome:
     """Clean sections of an open volume up to `goal`, and make it safe with a checkpoint; `advance` counts sections.
 
-    With `discard` all free segments are given back to the device.
+    With `discard` the segments that became free are given back to the device; all free ones where it can be full before
+    its end.
     """
     run = _Run(volume, policy, goal or Goal())
     before, written = state_of(volume), volume.segments.written_blocks
@@ -125,7 +126,10 @@ def clean(
         ) from error
     if run.touched:
         run.checkpoint(unmount=True)
-    discarded = _discard(volume, np.flatnonzero(~volume.segments.in_use)) if discard else 0
+    freed = volume.segments.take_freed()
+    if volume.device.room_bytes is not None:
+        freed = np.flatnonzero(~volume.segments.in_use)
+    discarded = _discard(volume, freed) if discard else 0
     done = volume.cleaner.done
     return Outcome(
         policy, stopped, reached, done.sections, done.data_blocks, done.node_blocks,

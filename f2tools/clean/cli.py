@@ -57,8 +57,8 @@ class Percent(click.ParamType):
 @click.option(
     "--discard",
     is_flag=True,
-    help="Give free segments back, before and after cleaning: an image file shrinks, a full storage layer has room "
-    "again. What was deleted can't be brought back then.",
+    help="Give the segments that become free back: an image file shrinks. On a storage layer all free ones, before and "
+    "after cleaning: a full one has room again.",
 )
 @picture_options
 @click.option("--simulate", is_flag=True, help="Compare policies and numbers of logs under a load; change nothing.")
@@ -144,7 +144,7 @@ def _clean(
 
     device = in_order(open_for_change(image, extra=devices, dry_run=dry_run, undo=undo))
     try:
-        if discard:  # before anything is written: the device may be full
+        if discard and device.room_bytes is not None:  # before anything is written: the device may be full
             discard_unneeded(Volume(device))
         volume = WritableVolume(device)
     except BaseException:

@@ -15,12 +15,11 @@ from f2tools.device.media.image import FileDevice, lock
 from f2tools.device.media.mounted import mark_mounted, mounted_on
 from f2tools.device.media.multi import MultiDevice
 from f2tools.device.open import file_and_part, files_below
-from f2tools.errors import Corrupt, DeviceError, F2fsError, NotF2fs, Where
-from f2tools.f2fs.layout.constants import NR_CURSEG_DATA_TYPE
+from f2tools.errors import DeviceError, F2fsError, NotF2fs
 from f2tools.f2fs.volume.fscrypt import Keyring
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.recovered import recovered
-from f2tools.f2fs.write.volume import Policy, WritableVolume
+from f2tools.f2fs.write.volume import Policy, WritableVolume, check_counts
 from f2tools.fuse import session
 from f2tools.mount.options import MountOptions
 from f2tools.mount.tree import AnyTree, LiveTree, RecoveredTree, Tree
@@ -187,18 +186,6 @@ def _state_of(below: Device) -> bytes:
 def _first_file(device: Device) -> FileDevice | None:
     first = device.members[0] if isinstance(device, MultiDevice) else device
     return first if isinstance(first, FileDevice) else None
-
-
-def check_counts(volume: Volume) -> None:
-    """Corrupt where the segment table and the checkpoint count differently: writing would make it worse."""
-    vblocks = volume.sit.vblocks
-    nodes = int(vblocks[volume.sit.types >= NR_CURSEG_DATA_TYPE].sum())
-    if nodes != volume.cp.valid_node_count:
-        text = f"the segment table has {nodes} node blocks, the checkpoint {volume.cp.valid_node_count}"
-        raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
-    if int(vblocks.sum()) > volume.cp.valid_block_count:
-        text = f"the segment table has {int(vblocks.sum())} blocks in use, the checkpoint {volume.cp.valid_block_count}"
-        raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
 
 
 # -- serving --------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -21,10 +22,11 @@ from f2tools.device import Device, open_device
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.media.zones import ZoneOrder
 from f2tools.device.vectors import distinct
-from f2tools.errors import DeviceError, Unsupported
+from f2tools.errors import Corrupt, DeviceError, Unsupported, Where
 from f2tools.f2fs.layout.constants import (
     CP_UMOUNT_FLAG,
     F2FS_FEATURE_RO,
+    NR_CURSEG_DATA_TYPE,
 )
 from f2tools.f2fs.volume.checkpoint import Which, choose_pack, newer_unread
 from f2tools.f2fs.volume.recovery import find_fsync_chain
@@ -66,13 +68,26 @@ def must_be_writable(volume: Volume, which: Which = "newest", fill_read_only: bo
     must_be_known(volume, which)
 
 
+def check_counts(volume: Volume) -> None:
+    """Corrupt where the segment table and the checkpoint count differently: writing would make it worse."""
+    vblocks = volume.sit.vblocks
+    nodes = int(vblocks[volume.sit.types >= NR_CURSEG_DATA_TYPE].sum())
+    if nodes != volume.cp.valid_node_count:
+        text = f"the segment table has {nodes} node blocks, the checkpoint {volume.cp.valid_node_count}"
+        raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
+    if int(vblocks.sum()) > volume.cp.valid_block_count:
+        text = f"the segment table has {int(vblocks.sum())} blocks in use, the checkpoint {volume.cp.valid_block_count}"
+        raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
+
+
 def discard_unneeded(volume: Volume) -> int:
     """Discard what neither the volume's checkpoint nor what was fsync'ed after it needs; how many bytes.
 
     Nothing is written, so a device that is full gets room again.  On one that can't be full before its end only whole
-    segments are discarded.  Errors as of `WritableVolume`.
+    segments are discarded.  Errors as of `WritableVolume`; Corrupt where the segment table can't be believed.
     """
     must_be_writable(volume)
+    check_counts(volume)
     return _discard_unneeded(volume)
 
 
@@ -186,7 +201,9 @@ class WritableVolume(Namei):
     def _recover(self, roll_forward: bool, until: int | Mapping[int, int] | None) -> None:
         """Free files that were open without a name; bring back what was fsync'ed after the checkpoint."""
         if self._may_be_full and self._short_of_room(2 * len(find_fsync_chain(self).chain)):
-            _discard_unneeded(self, roll_forward, until)
+            with suppress(Corrupt):  # then the table of what is in use is not to be believed
+                check_counts(self)
+                _discard_unneeded(self, roll_forward, until)
         for ino in distinct(self.orphans()).tolist():
             inode = self.live(ino)
             if inode.i_links:
