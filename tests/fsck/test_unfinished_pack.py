@@ -51,7 +51,7 @@ def test_a_pack_with_the_tail_of_an_older_one_was_not_finished(image: Path) -> N
     assert subprocess.run([need_tool("fsck.f2fs"), image], capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("tail", [bytes(SIZE), bytes(range(256)) * (SIZE // 256)])
+@pytest.mark.parametrize("tail", [bytes(SIZE), bytes(range(256)) * (SIZE // 256), b"x" * (SIZE - 5) + bytes(5)])
 def test_what_an_older_pack_did_not_leave_there_is_damage(image: Path, tail: bytes) -> None:
     _, at = begun(image)
     with image.open("r+b") as file:
@@ -83,4 +83,27 @@ def test_a_summary_of_an_older_pack_in_the_place_of_the_tail_is_left_over(image:
     with image.open("r+b") as file:
         file.seek(last * SIZE)
         file.write(bytes([tail[0] ^ 1]) + tail[1:])
+    assert codes(image) == (4, {"C001"})
+
+
+@pytest.mark.parametrize("proof", ["tail", "node"])
+def test_a_pack_that_was_complete_is_damaged_however_old_what_lies_behind_it_is(proof: str, image: Path) -> None:
+    with Volume(open_device(image)) as volume:
+        version, size = volume.cp.checkpoint_ver + 1, volume.geo.block_size
+    other, last = begun(image)
+    with open_device(image, write=True) as device:
+        head = bytearray(device.pread(other.blkaddr * SIZE, SIZE))
+        cp = Checkpoint.parse(head)
+        cp.cp_pack_total_block_count -= 2  # the tail of the older pack is still behind it
+        head[: Checkpoint.size] = cp.build()
+        seal_head(cp, head, SIZE)
+        device.pwrite(other.blkaddr * SIZE, bytes(head))
+        if proof == "tail":  # its own, with one wrong bit
+            device.pwrite((last - 2) * SIZE, bytes([head[0], head[1] ^ 1]) + bytes(head[2:]))
+        else:  # written after it
+            segno, blkoff, _ = other.curseg(4)
+            place = Volume(device).geo.start_block(segno) + blkoff
+            footer = bytearray(24)
+            footer[12:20] = version.to_bytes(8, "little")
+            device.pwrite((place + 1) * size - 24, bytes(footer))
     assert codes(image) == (4, {"C001"})

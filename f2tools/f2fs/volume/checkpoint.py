@@ -22,9 +22,11 @@ from f2tools.f2fs.layout.constants import (
     NR_CURSEG_TYPE,
     SUM_TYPE_DATA,
     SUM_TYPE_NODE,
+    U32_MAX,
 )
 from f2tools.f2fs.layout.hashes import f2fs_crc32
-from f2tools.f2fs.layout.summary import SummaryFooter
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.summary import SummaryBlock
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.lazy import dataclass
 
@@ -219,7 +221,8 @@ def was_begun(device: Device, geo: Geometry, pack: Pack, sound: Pack) -> bool:
     """Whether a pack is one behind the sound one that was not written to its end.
 
     The tail is written last, when all else is durable; see do_checkpoint() in fs/f2fs/checkpoint.c.  So its place holds
-    what was there before: the tail of an older pack, or summaries of one whose tail is still further on.
+    what was there before: the tail of an older pack, or summaries of one whose tail is still further on.  And no node
+    has its version, which those get that are written behind it.
     """
     size, cp = geo.block_size, pack.cp
     if not pack.head or cp.checkpoint_ver != (sound.cp.checkpoint_ver + 1) % (1 << 64):
@@ -228,14 +231,13 @@ def was_begun(device: Device, geo: Geometry, pack: Pack, sound: Pack) -> bool:
         return False
     try:
         raw = device.pread(pack.blkaddr * size, geo.blocks_per_seg * size)
+        if any(_has_version(device, geo, pack, kind) for kind in range(NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE)):
+            return False
     except DeviceError:
         return False
     tail = cp.cp_pack_total_block_count - 1
-    older = [_tail_of_older(raw[at : at + size], at // size, sound, geo) for at in range(tail * size, len(raw), size)]
-    block = raw[tail * size : (tail + 1) * size]
-    footer = SummaryFooter.parse(block[geo.sum_block_size - SummaryFooter.size : geo.sum_block_size])
-    summaries = bool(block.strip(b"\0")) and footer.entry_type in (SUM_TYPE_DATA, SUM_TYPE_NODE)
-    return older[0] or (summaries and any(older))
+    older = (_tail_of_older(raw[at : at + size], at // size, sound, geo) for at in range(tail * size, len(raw), size))
+    return next(older) or (_has_summaries(raw[tail * size : (tail + 1) * size], geo) and any(older))
 
 
 def _tail_of_older(block: bytes, number: int, sound: Pack, geo: Geometry) -> bool:
@@ -243,6 +245,24 @@ def _tail_of_older(block: bytes, number: int, sound: Pack, geo: Geometry) -> boo
     cp = Checkpoint.parse(block)
     whole = not any(_head_problems(cp, block, geo)) and cp.cp_pack_total_block_count - 1 == number
     return whole and 1 < (sound.cp.checkpoint_ver - cp.checkpoint_ver + 1) % (1 << 64) < 1 << 63
+
+
+def _has_summaries(block: bytes, geo: Geometry) -> bool:
+    """Whether a block of a pack is one of summaries: all its entries name nodes that there may be, and some do."""
+    row = SummaryBlock.at(geo.sum_block_size).table(block[: geo.sum_block_size])[0]
+    named, places = row["entries"]["nid"], row["entries"]["ofs_in_node"]
+    fit = (named < geo.max_nid) & (places <= max(geo.block_size // 4, 1))
+    return row["footer"]["entry_type"] in (SUM_TYPE_DATA, SUM_TYPE_NODE) and bool(fit.all() and named.any())
+
+
+def _has_version(device: Device, geo: Geometry, pack: Pack, kind: int) -> bool:
+    """Whether the next block of a log of nodes was written behind a checkpoint, by the version that it has."""
+    segno, blkoff, _ = pack.curseg(kind)
+    if segno >= geo.segment_count_main or blkoff >= geo.blocks_per_seg:
+        return False
+    block = device.pread((geo.start_block(segno) + blkoff) * geo.block_size, geo.block_size)
+    version = NodeFooter.parse(block[-NodeFooter.size :]).cp_ver  # its high half may have the checksum of the pack
+    return version & U32_MAX == pack.cp.checkpoint_ver & U32_MAX
 
 
 def _content_problems(cp: Checkpoint, geo: Geometry) -> Iterator[str]:
