@@ -70,7 +70,8 @@ class Cleaner:
         barren = 0
         while self.log.pages_left() < wanted:
             before = self.log.pages_left()
-            victims = self._victims(wanted - before) or self._victims(wanted - before, hide=True)
+            victims = [] if barren else self._victims(wanted - before)
+            victims = victims or self._victims(wanted - before, hide=True)
             if not victims:
                 raise Full(f"{self.log.medium.name}: nothing is left that cleaning could win")
             self._clean(victims)
@@ -233,7 +234,7 @@ class Cleaner:
         stride = medium.page_size + medium.spare_size
         view = memoryview(raw)
         prev_block, prev_seq, prev_end = self.table.prev.get(block, (0, 0, 0))
-        if prev_end < medium.pages_per_block or prev_block in self.table.lost:
+        if prev_seq:
             record = Record(kind=END, block=prev_block, count=prev_end, version=prev_seq)
             if self._counts(record, victims):
                 yield record

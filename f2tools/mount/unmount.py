@@ -40,7 +40,10 @@ def unmount(what: str, say: Callable[[str], None]) -> None:
 
 
 def _mounts_of(image: str, ours: list[Mount]) -> list[Mount]:
-    """Those of an image under any of its names, renamed since or not; F2fsError where its mount is not seen here."""
+    """Those of an image under any of its names; F2fsError where its mount is not seen here.
+
+    One that was renamed since is known by the mark that a mount puts on it, if it may write to it.
+    """
     wanted = identity_of(image)
     found = [mount for mount in ours if identity_of(mount.source) == wanted]
     if found or not os.path.isfile(image):

@@ -13,7 +13,7 @@ from f2tools.flash.format import SUPER_BYTES
 from f2tools.flash.vsl import Vsl, create_on_nand, open_on_nand, open_vsl
 from f2tools.vsl.check import check
 from tests.device.memory import Memory
-from tests.flash.chips import SHAPE, blocks_of, chip, layer
+from tests.flash.chips import SHAPE, TIGHT, TIGHT_SIZE, blocks_of, chip, layer
 
 STRIDE = 4096 + 128
 WHOLE = SHAPE.pages_per_block * STRIDE
@@ -135,3 +135,19 @@ def test_a_log_that_was_cleaned_many_times_names_nothing_lost(seed: int) -> None
         vsl = open_on_nand(nand, use_checkpoint=chance.random() < 0.5)  # as after a power cut
         assert (vsl.opened.lost, vsl.lost_pages) == ([], 0)
         assert blocks_of(vsl) == expected
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_full_layer_names_the_block_that_it_lost_and_can_still_be_written_to(seed: int) -> None:
+    chance = random.Random(seed)
+    made = layer(TIGHT, TIGHT_SIZE)
+    made.write_vblocks(0, chance.randbytes(TIGHT_SIZE))
+    for _ in range(60):
+        made.write_vblocks(chance.randrange(350), chance.randbytes(512 * chance.choice([1, 8])))
+        made.flush()
+    gone = chance.choice(made.table.by_seq()[:-1])
+    lost = open_vsl(Memory(without(image_of(made), gone)))
+    assert gone in lost.opened.lost
+    for _ in range(300):
+        lost.write_vblocks(chance.randrange(350), chance.randbytes(512 * chance.choice([1, 8])))
+        lost.flush()

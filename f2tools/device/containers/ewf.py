@@ -67,6 +67,7 @@ class Chunks:
                 self._cut = segment
                 break
         self._starts = np.array([0, *accumulate(table.entries for table in self._tables)], np.int64)
+        self._sound = b""  # the packed chunk that was found sound last
         self._wrong = lru_cache(KNOWN_CHUNKS)(self._look)
 
     def set_sizes(self, chunk_bytes: int, size_bytes: int) -> None:
@@ -110,6 +111,8 @@ class Chunks:
             raw = table.file.pread(start, min(end - start, 2 * self.chunk_bytes))
         except DeviceError as error:
             return f"can't be read: {error}"
+        if packed and raw == self._sound:  # one chunk of zeros is packed as the other
+            return ""
         if packed:
             try:
                 unpacked = zlib.decompressobj()
@@ -121,6 +124,7 @@ class Chunks:
         else:  # the last chunk of a disk is stored whole, or only as far as the disk goes
             sizes = {self.chunk_bytes, min(self.chunk_bytes, self._size_bytes - number * self.chunk_bytes)}
             sound = any(_has_checksum(raw[: size + 4]) for size in sizes)
+        self._sound = raw if sound and packed else b""
         return "" if sound else f"is damaged: its checksum is wrong, in {table.file.name} at {start:#x}"
 
     def _entries(self, table: _Table) -> NDArray[np.int64]:

@@ -279,7 +279,7 @@ class FileData:
         inode.set(i_compr_blocks=max(0, inode.extra["i_compr_blocks"] - saved))
         self._nodes.touch(inode)
 
-    def _load_clusters(self, inode: LiveInode, first: int, last: int) -> None:
+    def load_clusters(self, inode: LiveInode, first: int, last: int) -> None:
         """Turn the compressed clusters that file blocks [first, last] touch into dirty pages."""
         size, block = inode.cluster_size, self.geo.block_size
         for start in range(first - first % size, last + 1, size):
@@ -317,7 +317,7 @@ class FileData:
             self.convert_inline(inode, first, last + 1)
         clusters = inode.cluster_size > 1
         if clusters:
-            self._load_clusters(inode, first, last)
+            self.load_clusters(inode, first, last)
         if clusters or not self._has_pages(inode, first, last):
             self._mapper.reserve_run(inode, first, last + 1)
         old_size = inode.i_size
@@ -435,7 +435,7 @@ class FileData:
         blocks = -(-size // block)
         if size % (inode.cluster_size * block) and inode.cluster_size > 1:
             start = size // block - size // block % inode.cluster_size
-            self._load_clusters(inode, start, start)
+            self.load_clusters(inode, start, start)
             self._open_cluster(inode, start)
         if size % block:
             self._zero_part(inode, blocks - 1, size % block, block)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from operator import index
 
-from f2tools.errors import F2fsError
+from f2tools.errors import Corrupt, F2fsError
 from f2tools.f2fs.layout.constants import (
     F2FS_APPEND_FL,
     F2FS_COMPRESS_RELEASED,
@@ -74,7 +74,7 @@ class Content(Attributes):
                         inode.stamp(self.clock(), True)
                     nodes.touch(inode)
                 except BaseException as error:
-                    self.midway, self.written_before = True, self.segments.written_blocks
+                    self.midway, self.written_before = not isinstance(error, Corrupt), self.segments.written_blocks
                     self.ended(error)
                     raise
                 finally:
@@ -90,7 +90,11 @@ class Content(Attributes):
                 with self.operation(-(-count // size) + 1) as op:
                     inode = op.live(ino)
                     self.midway = True
-                    self.files.write(inode, offset + written, part)
+                    try:
+                        self.files.write(inode, offset + written, part)
+                    except Corrupt:  # of the content that is to change in part, which is read first
+                        self.midway = False
+                        raise
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT) and count > size:  # as much as there is room for
                     step = max(size, 1 << (count - 1).bit_length() - 1)
@@ -112,6 +116,9 @@ class Content(Attributes):
             fail(errno.EPERM)
         with self.operation(2, adds=size > inode.i_size) as op:
             inode, now = op.live(ino), self.clock()
+            cluster = inode.cluster_size * self.geo.block_size
+            if inode.cluster_size > 1 and not inode.has_inline_data and size % cluster:  # the one that is cut is read
+                self.files.load_clusters(inode, size // self.geo.block_size, size // self.geo.block_size)
             self.midway = True
             self.files.truncate(inode, size)
             self.stamp_at(inode, now, modified=True)

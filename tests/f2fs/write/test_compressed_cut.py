@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from f2tools.errors import Corrupt
 from f2tools.f2fs.layout.constants import F2FS_COMPR_FL, F2FS_ROOT_INO
 from tests.f2fs.write.volumes import fresh, judge, writable
 
@@ -59,3 +60,27 @@ def wanted(content: bytes, size: int) -> bytes:
     if size > 900:
         found[98:698] = b"new" * 200
     return bytes(found)
+
+
+def test_a_damaged_cluster_keeps_no_other_file_from_being_written(tmp_path: Path) -> None:
+    image = fresh(tmp_path, "--size 64M -O extra_attr,compression,inode_checksum")
+    with writable(image) as volume:
+        bad = volume.create(F2FS_ROOT_INO, b"bad", 0o644)
+        volume.set_flags(bad, F2FS_COMPR_FL)
+        volume.write(bad, 0, COMPRESSIBLE)
+    with writable(image) as volume:
+        cluster = int(volume.data.addresses(volume.live(bad), 1, 1)[0])
+        volume.device.pwrite(cluster * BLOCK, b"\xff" * BLOCK)
+    with writable(image) as volume:
+        good = volume.create(F2FS_ROOT_INO, b"good", 0o644)
+        for change in (
+            lambda: volume.write(bad, 5, b"x"), lambda: volume.write(bad, 5, b"x" * 3 * BLOCK),
+            lambda: volume.truncate(bad, 7),
+        ):  # fmt: skip
+            with pytest.raises(Corrupt):
+                change()
+        volume.write(good, 0, b"still written")
+        volume.truncate(bad, CLUSTER)
+    with writable(image) as volume:
+        assert volume.read_at(good, 0, 100) == b"still written"
+        assert volume.live(bad).i_size == CLUSTER
