@@ -267,8 +267,8 @@ CP_GONE = _problem(
     plans=(PutTogetherPack,),
 )  # fmt: skip
 CP_UNFINISHED = _problem(
-    "C017", "checkpoint-unfinished", INFO, "the power was cut while a checkpoint was written",
-    "Of a newer pack the head is there, and in the place of its tail, which is written last, what the pack before left "
+    "C017", "checkpoint-unfinished", INFO, "a checkpoint was not written to its end",
+    "The power was cut, or the device was full. Of a newer pack the head is there, and in the place of its tail, which is written last, what the pack before left "
     "there. That is no damage: the other pack counts, and the next checkpoint is written over this one.",
 )  # fmt: skip
 CP_LAYOUT = _problem(
