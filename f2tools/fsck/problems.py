@@ -268,8 +268,9 @@ CP_GONE = _problem(
 )  # fmt: skip
 CP_UNFINISHED = _problem(
     "C017", "checkpoint-unfinished", INFO, "a checkpoint was not written to its end",
-    "The power was cut, or the device was full. Of a newer pack the head is there, and in the place of its tail, which is written last, what the pack before left "
-    "there. That is no damage: the other pack counts, and the next checkpoint is written over this one.",
+    "The power was cut, or the device was full. Of a newer pack the head is there, and in the place of its tail, which "
+    "is written last, what the pack before left there. That is no damage: the other pack counts, and the next "
+    "checkpoint is written over this one.",
 )  # fmt: skip
 CP_LAYOUT = _problem(
     "C015", "pack-layout", ERROR, "the parts of the checkpoint pack don't fit",
