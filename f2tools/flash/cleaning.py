@@ -188,7 +188,8 @@ class Cleaner:
         records = [*self._records(block, [block], found, raw), self._dead(block)]
         count = len(data[0])
         pages = -(-count // log.slots_per_page) + -(-len(records) // self._records_per_page)
-        if pages >= self._pages or count != int(table.live[block]):  # it gains nothing, or something is lost
+        lost = count != int(table.live[block]) or block in table.untold
+        if lost or pages >= self._pages:  # or it gains nothing
             return
         log.append_as_one(*data, records)
         self._release([block])

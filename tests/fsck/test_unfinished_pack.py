@@ -12,8 +12,10 @@ from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.volume.checkpoint import Pack, seal_head
 from f2tools.f2fs.volume.volume import Volume
 from tests.dump.craft import f2
+from tests.f2fs.write.test_kernel import assert_quiet
 from tests.images import copy_sparse, reference
 from tests.judges import need_tool
+from tests.kernel.guest import Guest
 
 SIZE = 4096
 
@@ -107,3 +109,14 @@ def test_a_pack_that_was_complete_is_damaged_however_old_what_lies_behind_it_is(
             footer[12:20] = version.to_bytes(8, "little")
             device.pwrite((place + 1) * size - 24, bytes(footer))
     assert codes(image) == (4, {"C001"})
+
+
+def test_the_kernel_mounts_it_and_goes_on(guest: Guest, image: Path) -> None:
+    with Volume(open_device(image)) as volume:
+        files = sum(len(entries) for _, _, entries in volume.walk())
+    begun(image)
+    script = "mount -t f2fs /dev/vda /mnt && find /mnt -mindepth 1 | wc -l && touch /mnt/by-the-kernel && umount /mnt"
+    result = guest.run(script, [image]).must_succeed()
+    assert int(result.stdout) == files
+    assert_quiet(result, "Mount Device", "IO Block Size", "Using encoding")
+    assert codes(image) == (0, set())

@@ -623,8 +623,10 @@ def test_a_read_only_mount_shows_what_an_overlay_has_and_writes_nothing(how: str
         with pytest.raises(OSError, match="Read-only"):
             (mount.directory / "new").touch()
     assert overlay.read_bytes() == kept
-    done = f2tools("mount", "--overlay", tmp_path / "none", "-o", how, image, tmp_path / "mnt")
-    assert (done.returncode, "none: No such file" in done.stderr) == (8, True)
+    os.mkfifo(tmp_path / "pipe")
+    for name, why in (("none", "none: No such file"), ("pipe", "no regular file"), ("", "no regular file")):
+        done = f2tools("mount", "--overlay", tmp_path / name, "-o", how, image, tmp_path / "mnt")
+        assert (done.returncode, why in done.stderr) == (8, True), done
     assert not (tmp_path / "none").exists()
 
 

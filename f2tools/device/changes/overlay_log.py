@@ -194,7 +194,7 @@ def header_of(base: Device, state: bytes) -> bytes:
 def _opened(path: str, read_only: bool) -> int:
     """The file of an overlay, made where there is none to be written; never through a link."""
     if read_only:
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would be waited for
     try:
         return newfile.create(path)
     except FileExistsError:
