@@ -359,7 +359,7 @@ class DirectoryReader:
         if more:
             raise SourceError(
                 f"{shown(full)}: it has more than the 0 bytes that it says, as files of procfs do; copy such files "
-                "into a directory first (cp -r), or leave them out with --one-file-system"
+                "into a directory first (cp -r), or leave their file system out"
             )
 
     def _xattrs_of(self, full: bytes, status: os.stat_result) -> dict[str, bytes]:
