@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from f2tools.acl import ACL_UNDEFINED_ID, AclEntry, parse_xattr
@@ -105,6 +105,14 @@ def change_acls(
             entries = [(entry.tag, entry.perm, entry.id) for entry in parse_xattr(volume.getxattr(inode.ino, name))]
         changed = [AclEntry(*entry) for entry in with_rules(entries, mine)]
         volume.setxattr(inode.ino, name, acl_to_xattr(build_disk(changed)) or b"")
+
+
+def drop_acls(volume: WritableVolume, ino: int, kept: Container[str]) -> None:
+    """Remove the ACLs that are not `kept`, by name: those of the directory that a file was made in, or of what was
+    there before.  The mode stays."""
+    for name in (ACCESS_ACL, DEFAULT_ACL):
+        if name not in kept:
+            _drop(volume, ino, name)
 
 
 def _drop(volume: WritableVolume, ino: int, name: str) -> None:

@@ -12,6 +12,7 @@ import stat
 import sys
 from dataclasses import dataclass
 
+from f2tools.edit.acls import drop_acls
 from f2tools.edit.errors import EditFailed
 from f2tools.edit.items import HostItem, ImageItem, Item, StreamItem, total_size
 from f2tools.edit.paths import Inside, Outside
@@ -241,10 +242,14 @@ class Copier:
         return ino
 
     def _dress(self, item: Item, ino: int) -> None:
-        """Owner, attributes, mode and times; an ACL sets the mode, and the mode keeps the ACL."""
-        vol = self._vol
+        """Owner, attributes, mode and times; an ACL sets the mode, and the mode keeps the ACL.
+
+        ACLs are the source's only, as they say who may read the copy; other attributes of what is there stay.
+        """
+        vol, xattrs = self._vol, item.xattrs()
         vol.setattr(ino, uid=item.uid, gid=item.gid)
-        for name, value in item.xattrs().items():
+        drop_acls(vol, ino, xattrs)
+        for name, value in xattrs.items():
             with self._session.about(f"attribute {name}"):
                 vol.setxattr(ino, name, value)
         mode = None if stat.S_ISLNK(item.mode) else stat.S_IMODE(item.mode)

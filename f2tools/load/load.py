@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from f2tools.copyin.source import shown
+from f2tools.edit.acls import drop_acls
 from f2tools.edit.errors import EditFailed
 from f2tools.edit.transaction import Edit
 from f2tools.errors import F2fsError, Usage
@@ -233,6 +234,7 @@ class _Loader:
         vol = self._vol
         if entry.path:
             vol.setattr(ino, uid=entry.uid, gid=entry.gid)
+            drop_acls(vol, ino, entry.xattrs)
         for name, value in sorted(entry.xattrs.items()):
             try:
                 vol.setxattr(ino, name, value)

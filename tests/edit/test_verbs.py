@@ -427,6 +427,38 @@ def test_directories_that_are_there_become_what_cp_makes_of_them(
     assert ours == theirs
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root sets owners")
+def test_copies_have_the_acls_of_their_sources_and_no_others(tmp_path: Path) -> None:
+    host, image, loaded = tmp_path / "host", tmp_path / "image", tmp_path / "loaded"
+    for made in ("src/sub", "src/acl", "dst/there/sub"):
+        (host / made).mkdir(parents=True)
+    for made in ("src/f", "src/sub/f", "src/acl/f", "dst/there/f", "dst/there/sub/f"):
+        (host / made).touch(0o640)
+    for made in ("src/acl/f", "src/acl", "dst/there/f", "dst/there/sub"):
+        os.setxattr(host / made, "system.posix_acl_access", ACL)
+    for made in ("src/acl", "dst", "dst/there", "dst/there/sub"):
+        os.setxattr(host / made, "system.posix_acl_default", ACL)
+    shutil.copytree(host / "src", loaded / "dst" / "loaded")
+    for path in (loaded / "dst" / "loaded").rglob("f"):
+        os.setxattr(path, "user.a", b"1")
+    done("mkfs", "-q", image, "--size", "64M", "--from", host)
+
+    done("cp", "-a", f"{image}:/src", f"{image}:/dst/copy")
+    done("cp", "-a", host / "src", f"{image}:/dst/copied")
+    done("cp", "-a", f"{image}:/src/.", f"{image}:/dst/there")
+    done("load", image, "--from", loaded)
+    subprocess.run(["cp", "-a", host / "src", host / "dst" / "copy"], check=True)
+    subprocess.run(["cp", "-a", host / "src", host / "dst" / "copied"], check=True)
+    subprocess.run(["cp", "-a", f"{host}/src/.", host / "dst" / "there"], check=True)
+    subprocess.run(["cp", "-a", loaded / "dst" / "loaded", host / "dst" / "loaded"], check=True)
+    (tmp_path / "out").mkdir()
+    done("cp", "-a", f"{image}:/dst", tmp_path / "out")
+
+    theirs, ours = rights(host / "dst"), rights(tmp_path / "out" / "dst")
+    assert {path: found[4] for path, found in ours.items()} == {path: found[4] for path, found in theirs.items()}
+    assert {path: found[0] for path, found in ours.items()} == {path: found[0] for path, found in theirs.items()}
+
+
 def test_a_link_where_a_directory_is_copied_to_leaves_what_it_leads_to_alone(tmp_path: Path) -> None:
     image, outside = fresh(tmp_path), tmp_path / "outside"
     lines(image, "mkdir -p /d/e", "chmod 700 /d /d/e")
