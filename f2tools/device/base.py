@@ -75,6 +75,11 @@ class Device(ABC):
         return 0
 
     @property
+    def whole_bytes(self) -> int:
+        """How many bytes there would be with what lies behind a volume on the last of several devices."""
+        return self.size_bytes
+
+    @property
     def loss(self) -> str:
         """What is known to be lost below, so that older content or zeros may show, as a sentence; empty for nothing."""
         return ""

@@ -366,6 +366,32 @@ def test_undo_gives_the_last_of_several_devices_back(mib: int, tmp_path: Path) -
     assert [path.read_bytes() for path in both] == before
 
 
+@pytest.mark.parametrize("words", [["30000001"], ["90000001"], ["30M", "--keep-file-size"], ["max"], ["90M"]])
+@pytest.mark.parametrize("killed", [False, True])
+def test_undo_gives_back_a_last_device_of_which_the_volume_has_a_part(
+    killed: bool, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = images.reference("multi-device").copy(tmp_path)
+    both = [case.path, *case.extra]
+    with both[-1].open("r+b") as file:  # what lies behind the volume is a user's as well
+        file.seek(0, os.SEEK_END)
+        file.write(b"behind" * 5_000_000)
+    before, switched = [path.read_bytes() for path in both], tool.switch
+
+    def cut(device: Device, raw: bytes, block_size: int) -> None:
+        switched(device, raw, block_size)
+        raise KeyboardInterrupt
+
+    if killed:
+        monkeypatch.setattr(tool, "switch", cut)
+    arguments = [case.path, *words, *named(case.extra), "--undo", tmp_path / "undo"]
+    done = CliRunner().invoke(resize, [str(word) for word in arguments], standalone_mode=False)
+    assert isinstance(done.exception, click.Abort) if killed else done.exit_code == 0
+    undone = f2("undo", tmp_path / "undo", case.path, *named(case.extra))
+    assert undone.code == 0, undone.err
+    assert [path.read_bytes() for path in both] == before
+
+
 def test_what_an_interrupted_run_left_is_finished(copy: Path) -> None:
     """Between the superblock and the checkpoint that knows of the new end, and with one copy of it half written."""
     before = tree(copy)

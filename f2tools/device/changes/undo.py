@@ -249,9 +249,10 @@ class UndoLog(Wrapper):
         if self._end:
             return
         identity = os.urandom(16)
-        self._buffer += sealed(HEADER.pack(MAGIC, VERSION, self.base.size_bytes, identity, 0)) + bytes(CLOSED.size)
+        # what is behind the volume may be overwritten when that grows; and it is as long when it is opened again
+        self._original_size = self.base.whole_bytes
+        self._buffer += sealed(HEADER.pack(MAGIC, VERSION, self._original_size, identity, 0)) + bytes(CLOSED.size)
         self._seed = zlib.crc32(identity)
-        self._original_size = self.base.size_bytes
         try:
             self._append(HEAD, 0, digests(self._head()))
             self._commit()
@@ -274,6 +275,8 @@ def apply_undo(undo_path: str | Path, device: Device, dry_run: bool = False, *, 
     """
     with open_image(undo_path) as file:
         log = ReadLog(file)
+        if device.whole_bytes != device.size_bytes and device.whole_bytes in log.sizes:
+            device.resize(device.whole_bytes)  # changes no device: all of the last one is seen
         if not force:
             log.check_not_cut()
             log.check_belongs(device)

@@ -24,9 +24,10 @@ was when it was closed, or if the image is not as a batch found it that is torn.
 
 The HEAD records say which image the log belongs to.  The first 32 KiB of a device hold both superblocks; each sector
 there must be what it was before or what the log was about to make of it, whatever the moment of a crash, and the size
-must be one that the log knows.  After a SEAL, the blocks that it covers, which hold the checkpoints too, must be as it
-says or as they were before: so an image that was mounted since is refused.  An undo that was interrupted can be
-repeated.
+must be one that the log knows.  That of several devices is with all of the last one, though the volume may end before;
+older logs have it without what is behind the volume.  After a SEAL, the blocks that it covers, which hold the
+checkpoints too, must be as it says or as they were before: so an image that was mounted since is refused.  An undo that
+was interrupted can be repeated.
 """
 
 from __future__ import annotations
@@ -158,6 +159,11 @@ class ReadLog:
         )
 
     @property
+    def sizes(self) -> set[int]:
+        """How many bytes the device had at one time or another."""
+        return {self.size_bytes, *self.records["offset"][self.records["kind"] == SIZE].tolist()}
+
+    @property
     def ending(self) -> Ending:
         """How the log ends, as far as it alone tells."""
         if self.records.size and self.records[-1]["kind"] == SEAL:
@@ -203,9 +209,8 @@ class ReadLog:
         """DeviceError unless the device is as the log may have left it."""
         if not self.records.size:  # killed before anything was changed
             return
-        sizes = {self.size_bytes, *self.records["offset"][self.records["kind"] == SIZE].tolist()}
-        if device.size_bytes not in sizes:
-            expected = " or ".join(str(size) for size in sorted(sizes)[:9])
+        if device.size_bytes not in self.sizes:
+            expected = " or ".join(str(size) for size in sorted(self.sizes)[:9])
             raise self._foreign(device, f"it is {device.size_bytes} bytes long, not {expected}")
         found = digests(device.pread(0, min(HEAD_BYTES, device.size_bytes)).ljust(HEAD_BYTES, b"\0"))
         known = [False] * (HEAD_BYTES // SECTOR)

@@ -66,6 +66,12 @@ class MultiDevice(Device):
         self.size_bytes = end
 
     @property
+    def whole_bytes(self) -> int:
+        if len(self._shares) != len(self.members):
+            return self.size_bytes
+        return self._shares[-1][0] + self.members[-1].size_bytes
+
+    @property
     def resizable(self) -> bool:
         return self.members[-1].resizable
 
