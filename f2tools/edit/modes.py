@@ -28,51 +28,49 @@ SETTABLE_FLAGS = sum(FLAG_LETTERS.values())
 _CLAUSE = re.compile(r"([ugoa]*)((?:[-+=](?:[ugo]|[rwxXst]*))+)")
 _ACTION = re.compile(r"([-+=])([ugo]|[rwxXst]*)")
 _SHIFTS = {"u": 6, "g": 3, "o": 0}
+_THEIRS = {"u": 0o4700, "g": 0o2070, "o": 0o1007}
+_NAMED = {"r": 0o444, "w": 0o222, "x": 0o111, "s": 0o6000, "t": 0o1000}
+_SET_IDS = 0o6000
 
 
 def change_mode(text: str, mode: int, is_dir: bool, umask: int = 0o022) -> int:
-    """The permissions after chmod with `755` or `u+rwX,go-w`; Usage for what chmod(1) does not know."""
-    if re.fullmatch(r"[0-7]{1,5}", text):
+    """The permissions after chmod with `755` or `u+rwX,go-w`; Usage for what chmod(1) does not know.
+
+    As that of GNU: a directory keeps its set-ID bits unless they are named, by `s` or by a fifth digit.
+    """
+    if re.fullmatch(r"[0-7]+", text):
         value = int(text, 8)
         if value > 0o7777:
             raise Usage(f"{text!r} is no mode")
-        return value
+        return value | (mode & _SET_IDS if is_dir and len(text) < 5 else 0)
     for clause in text.split(","):
         match = _CLAUSE.fullmatch(clause)
         if match is None:
             raise Usage(f"{text!r} is no mode; write it like 644 or u+rwX,go-w")
-        who = match[1].replace("a", "ugo") or "ugo"
-        masked = umask if not match[1] else 0
+        who = match[1].replace("a", "ugo")
         for sign, letters in _ACTION.findall(match[2]):
-            mode = _act(mode, who, sign, letters, is_dir, masked)
+            mode = _act(mode, who, sign, letters, is_dir, umask)
     return mode
 
 
-def _act(mode: int, who: str, sign: str, letters: str, is_dir: bool, masked: int) -> int:
-    bits = everything = 0
-    for whom in set(who):
-        shift = _SHIFTS[whom]
-        everything |= 7 << shift
-        bits |= _bits_of(mode, letters, is_dir) << shift
-    bits &= ~masked
-    special = 0
-    if "s" in letters:
-        special |= (0o4000 if "u" in who else 0) | (0o2000 if "g" in who else 0)
-    if "t" in letters:
-        special |= 0o1000
+def _act(mode: int, who: str, sign: str, letters: str, is_dir: bool, umask: int) -> int:
+    """Of nobody in particular, all is cleared that `=` does not set, and the umask's bits are neither set nor taken."""
+    theirs = sum(_THEIRS[whom] for whom in set(who)) if who else 0o7777
+    bits = _bits_of(mode, letters, is_dir) & (theirs if who else ~umask)
+    kept = _SET_IDS & ~bits if is_dir else 0
     if sign == "+":
-        return mode | bits | special
+        return mode | bits
     if sign == "-":
-        return mode & ~(bits | special)
-    cleared = everything & ~masked | (0o4000 if "u" in who else 0) | (0o2000 if "g" in who and not is_dir else 0)
-    return mode & ~cleared | bits | special
+        return mode & ~bits
+    return mode & (~theirs | kept) | bits
 
 
 def _bits_of(mode: int, letters: str, is_dir: bool) -> int:
+    """What letters stand for, for everybody."""
     if letters in _SHIFTS:
-        return mode >> _SHIFTS[letters] & 7
-    bits = (4 if "r" in letters else 0) | (2 if "w" in letters else 0) | (1 if "x" in letters else 0)
-    return bits | (1 if "X" in letters and (is_dir or mode & 0o111) else 0)
+        return (mode >> _SHIFTS[letters] & 7) * 0o111
+    bits = sum(_NAMED[letter] for letter in set(letters) - {"X"})
+    return bits | (0o111 if "X" in letters and (is_dir or mode & 0o111) else 0)
 
 
 def parse_owner(text: str) -> tuple[int | None, int | None]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from f2tools.edit.errors import EditFailed
+from f2tools.edit.modes import change_mode
 from f2tools.edit.paths import Inside, Outside, parse_path
 from f2tools.edit.transaction import Edit
 from f2tools.errors import Corrupt, Where
@@ -112,15 +114,16 @@ class Session:
 
     # -- making ---------------------------------------------------------------------------------------------------
 
-    def mkdir(self, path: Inside, mode: int | None = None) -> int:
+    def mkdir(self, path: Inside, mode: str | None = None) -> int:
         """A new directory; without a mode it is what umask or default ACL leave."""
         return self.mkdir_in(*self.parent(path), path, mode)
 
-    def mkdir_in(self, parent: int, name: bytes, path: Inside, mode: int | None = None) -> int:
+    def mkdir_in(self, parent: int, name: bytes, path: Inside, mode: str | None = None) -> int:
         """The same in a directory by number; `path` is for the report."""
         ino = self.volume.mkdir(parent, name, 0o777, *self.owner, umask=self.umask)
         if mode is not None:
-            self.volume.setattr(ino, mode=mode)
+            inherited = self.live(ino).i_mode & stat.S_ISGID
+            self.volume.setattr(ino, mode=change_mode(mode, 0o777 | inherited, True, self.umask))
         self.note("mkdir", path)
         return ino
 

@@ -219,7 +219,8 @@ def mkdir(session: Session, paths: tuple[Inside, ...], parents: bool, mode: str 
     Example:
       f2tools mkdir -p card.img:/var/log/journal
     """
-    wanted = None if mode is None else change_mode(mode, 0o777, True, session.umask)
+    if mode is not None:
+        change_mode(mode, 0, True)
     for path in paths:
         with session.doing(path):
             if parents:
@@ -227,7 +228,7 @@ def mkdir(session: Session, paths: tuple[Inside, ...], parents: bool, mode: str 
                 there = session.find_or_none(path)
                 if there is not None and there.is_dir:
                     continue
-            session.mkdir(path, wanted)
+            session.mkdir(path, mode)
 
 
 def _make_parents(session: Session, path: Inside) -> None:

@@ -236,6 +236,44 @@ def test_modes_and_times_as_people_write_them() -> None:
     assert parse_time("1970-01-02") == parse_time("1970-01-01T23:00:00-01:00") == 86400 * 10**9
 
 
+MODES = [special << 9 | rest for special in range(8) for rest in (0, 0o100, 0o124, 0o444, 0o640, 0o666, 0o755, 0o777)]
+EXPRESSIONS = [
+    "755", "0755", "00755", "2750", "4711", "06755", "1777", "0", "000000644", "=r", "=rX", "=rwxst", "=", "=w", "+w",
+    "-w", "+X", "-X", "+s", "-s", "+t", "-t", "=u", "=g", "=o", "+g", "-o", "a=rX", "a=", "a=s", "a+t", "u=rwx", "u=",
+    "u=s", "u+s", "u-s", "ug-s", "g=s", "g=rxs", "g=u", "g-s", "g+s,o=r", "o=r", "o=t", "o=rt", "o+t", "o-t", "u+t",
+    "go=", "go=u", "u=g,o+X", "u=x+r-w", "o=g-x,ug+s", "a-x,+X", "uo=s", "=,u+r", "ga=o", "-rwx", "+rwxst",
+    "u=rws,g=rxs,o=rt", "og-st",
+]  # fmt: skip
+
+
+def test_chmod_does_what_that_of_gnu_does(tmp_path: Path) -> None:
+    if b"GNU" not in subprocess.run(["chmod", "--version"], capture_output=True).stdout:
+        pytest.skip("chmod(1) is not that of GNU")
+    for is_dir in (False, True):
+        paths = {mode: tmp_path / f"{is_dir}{mode:o}" for mode in MODES}
+        for path in paths.values():
+            path.mkdir() if is_dir else path.touch()
+        for umask in (0o022, 0o077, 0):
+            for text in EXPRESSIONS:
+                for mode, path in paths.items():
+                    path.chmod(mode)
+                subprocess.run(["chmod", "--", text, *paths.values()], check=True, umask=umask)
+                theirs = {mode: path.stat().st_mode & 0o7777 for mode, path in paths.items()}
+                ours = {mode: change_mode(text, mode, is_dir, umask) for mode in paths}
+                differ = {f"{mode:o}": (f"{ours[mode]:o}", f"{theirs[mode]:o}") for mode in paths
+                          if ours[mode] != theirs[mode]}  # fmt: skip
+                assert differ == {}, (text, is_dir, oct(umask))
+
+
+@pytest.mark.parametrize("mode", ["755", "00755", "u=rwx", "g-s", "=r", "1755"])
+def test_mkdir_in_a_set_group_id_directory_does_what_that_of_gnu_does(mode: str, image: Path, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d").chmod(0o2777)
+    subprocess.run(["mkdir", "-m", mode, "d/made"], cwd=tmp_path, check=True, umask=0o022)
+    assert f2("edit", image, "-c", "mkdir /d", "-c", "chmod 2777 /d", "-c", f"mkdir -m {mode} /d/made").code == 0
+    assert tree(image)["d/made"]["mode"] == f"{(tmp_path / 'd' / 'made').stat().st_mode & 0o7777:04o}"
+
+
 @pytest.mark.parametrize("name", ["base", "fragmented", "checksums", "crash-several", "sections"])
 @pytest.mark.peer
 def test_images_of_the_kernel_can_be_changed(name: str, source: Path, tmp_path: Path) -> None:
