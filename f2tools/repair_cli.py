@@ -57,8 +57,6 @@ def wanted(no: bool, yes: bool, dry_run: bool, undo: str | None) -> Wanted:
         raise click.UsageError("-n and -y exclude each other")
     if (undo or dry_run) and not yes:
         raise click.UsageError("--undo and --dry-run go with -y")
-    if undo and dry_run:
-        raise click.UsageError("--dry-run writes nothing that --undo could keep")
     return Wanted(yes, dry_run, undo)
 
 
@@ -66,14 +64,16 @@ def check_applying(apply: bool, dry_run: bool, undo: str | None) -> None:
     """The options of `recover` that go together; Usage where they exclude each other."""
     if (dry_run or undo) and not apply:
         raise Usage("--dry-run and --undo go with --apply")
-    if dry_run and undo:
-        raise Usage("--dry-run writes nothing that --undo could keep")
 
 
 def make(
     asked: Wanted, rehearse: Callable[[], tuple[Repair, bool]], repair: Callable[[str | None], Repair]
 ) -> Made:  # fmt: skip
     """The repair; nothing is written where the volume would not be sound after it, or where it is a rehearsal."""
+    if asked.undo and asked.dry_run:
+        from f2tools.device.changes.undo import must_be_free
+
+        must_be_free(asked.undo)
     said, sound = rehearse()
     write = sound and not asked.dry_run
     return Made(repair(asked.undo) if write else said, sound, write)

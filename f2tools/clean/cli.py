@@ -113,8 +113,6 @@ def clean(
     """
     if target_free is not None and sections is not None:
         raise Usage("--target-free and --sections exclude each other")
-    if dry_run and undo:
-        raise Usage("--dry-run writes nothing that --undo could keep")
     if simulate and (target_free is not None or sections is not None or discard or undo):
         raise Usage("--simulate changes nothing; --target-free, --sections, --discard and --undo are for cleaning")
     with pictures(svg, png) as draw:

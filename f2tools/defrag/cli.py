@@ -107,8 +107,6 @@ def defrag(
         raise Usage("--sort access-list and --access-list FILE belong together")
     if access_list and (paths or more_paths):
         raise Usage("--access-list says which files; leave out the paths")
-    if dry_run and undo:
-        raise Usage("--dry-run writes nothing that --undo could keep")
     newfile.only_over_its_kind(*filter(None, [undo]), svg=svg)
     where = Where(image, devices, dry_run, undo)
     chosen = (*paths, *more_paths) or ("/",)

@@ -88,10 +88,14 @@ def open_for_change(
     whole: bool = False,
 ) -> Device:
     """What a command that changes an image opens: itself; with `undo` behind a log of what is overwritten; for a
-    `dry_run` read-only below changes in memory.  `whole` as in `open_device`."""
+    `dry_run` read-only below changes in memory, refused where the log would be.  `whole` as in `open_device`."""
     if dry_run:
         from f2tools.device.changes.overlay import Overlay
 
+        if undo:
+            from f2tools.device.changes.undo import must_be_free
+
+            must_be_free(undo)
         return Overlay(open_device(path, extra=extra, whole=whole))
     device = open_device(path, write=True, extra=extra, whole=whole)
     if not undo:

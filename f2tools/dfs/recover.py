@@ -8,6 +8,7 @@ from typing import Any
 
 from f2tools.copyout.tree import walk
 from f2tools.copyout.walk import shown
+from f2tools.device.changes.undo import must_be_free
 from f2tools.dfs.dentries import Malformed, entries_of
 from f2tools.dfs.image import layer_in_memory, layer_to_change
 from f2tools.dfs.inode import Inode, parse_inode
@@ -67,6 +68,8 @@ def make_plan(image: str) -> DfsRecoveryPlan:
 
 def apply(image: str, undo: str | None = None, *, dry_run: bool = False) -> None:
     """Put the volume in an image in order, as the next opening for writing would, and close it."""
+    if dry_run and undo:
+        must_be_free(undo)
     open_for_writing(layer_in_memory(image) if dry_run else layer_to_change(image, undo)).close()
 
 

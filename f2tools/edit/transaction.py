@@ -29,9 +29,9 @@ from f2tools.device.base import Wrapper
 from f2tools.device.buffers import Data, byte_view
 from f2tools.device.changes.blockmap import BlockMap
 from f2tools.device.changes.overlay import BLOCK, MEMORY_BYTES, Overlay
-from f2tools.device.changes.undo import UndoLog
+from f2tools.device.changes.undo import UndoLog, must_be_free
 from f2tools.edit.errors import EditFailed
-from f2tools.errors import DeviceError, Taken
+from f2tools.errors import DeviceError
 from f2tools.f2fs.write.policy import Policy
 from f2tools.f2fs.write.segment import NoFreeSegment
 from f2tools.f2fs.write.volume import WritableVolume
@@ -193,7 +193,7 @@ class Edit:
 
     Leaving the `with` block writes the image, leaving it by an exception changes nothing.  `$SOURCE_DATE_EPOCH` is the
     time of all changes, if it is set; `policy` and `fill_read_only` are those of `WritableVolume`.  NotF2fs,
-    DeviceError, EditFailed EROFS, Taken where the file of `undo` is there.
+    DeviceError, EditFailed EROFS, Taken where the file of `undo` is there, also in a dry run.
     """
 
     def __init__(
@@ -213,8 +213,8 @@ class Edit:
         self.notes: list[str] = []
         self._undo = undo
         self._progress = progress
-        if undo is not None and not dry_run and os.path.lexists(undo):
-            raise Taken(f"{undo}: is there already; an undo log is never overwritten")
+        if undo is not None:
+            must_be_free(undo)
         self._device = open_device(path, write=not dry_run, extra=list(devices))
         self.stages = StagedDevice(self._device)
         try:

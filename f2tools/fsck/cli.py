@@ -327,6 +327,10 @@ def _repaired(path: str, devices: tuple[str, ...], before: CheckReport, memory: 
             from f2tools.device.changes.undo import UndoLog
 
             device, undo = UndoLog(device, wanted), wanted
+        elif way.undo:
+            from f2tools.device.changes.undo import must_be_free
+
+            must_be_free(way.undo)
         losses, real_size, unread = Losses(device), device.size_bytes, before.counts["H001"]
 
         def watch(report: CheckReport) -> None:

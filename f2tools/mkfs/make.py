@@ -263,6 +263,10 @@ class _Targets:
         _apart([one.path for one in named])
         if request.undo is not None and (request.extra or not os.path.exists(request.image)):
             raise Usage("--undo keeps what is overwritten on one existing image; there is nothing to keep of a new one")
+        if request.undo is not None:
+            from f2tools.device.changes.undo import must_be_free
+
+            must_be_free(request.undo)
         padded = [*sizes, *[None] * (len(named) - len(sizes))]
         self._list = [self._look_at(one, size) for one, size in zip(named, padded, strict=True)]
         if request.zone_size is not None:

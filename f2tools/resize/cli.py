@@ -78,8 +78,6 @@ def resize(
       f2tools resize card.img --minimum
       f2tools resize card.img minimum --dry-run
     """
-    if dry_run and undo:
-        raise Usage("--dry-run writes nothing that --undo could keep")
     if ask and (undo or dry_run or size != "max"):
         raise Usage("--minimum only prints; to go there, write minimum in the place of SIZE")
     if not no_check:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import click
 
-from f2tools.errors import Taken
 from f2tools.options import device_option, image_argument, key_option, require
 from f2tools.text import printable
 
@@ -51,8 +50,10 @@ def shell(
       f2tools shell --write --undo before.undo card.img < changes.txt
     """
     require(undo is None or write, "--undo is for --write: without it nothing is changed")
-    if undo is not None and os.path.lexists(undo):
-        raise Taken(f"{undo}: is there already; an undo log is never overwritten")
+    if undo is not None:
+        from f2tools.device.changes.undo import must_be_free
+
+        must_be_free(undo)
     from f2tools.shell.shell import Shell, run_lines
 
     here = Shell(image, devices, keys, write=write, undo=undo)

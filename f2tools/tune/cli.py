@@ -126,8 +126,6 @@ def tune(
     """
     from f2tools.tune.tune import TuneRequest
 
-    if dry_run and undo:
-        raise Usage("--dry-run writes nothing that --undo could keep")
     on, off = _lists(features)
     add_cold, drop_cold = _lists(cold_extensions)
     add_hot, drop_hot = _lists(hot_extensions)

@@ -183,18 +183,19 @@ def trim(image: str, start: int, length: int, dry_run: bool, undo: str | None) -
     Example:
       f2tools vsl trim card.vsl 1M 512K --undo before.undo
     """
+    from f2tools.device.changes.undo import must_be_free
     from f2tools.flash.format import BLOCK
 
     if start % BLOCK or length % BLOCK:
         raise Usage(f"offset and length must be whole blocks of {BLOCK} bytes")
-    if dry_run and undo:
-        raise Usage("--dry-run writes nothing that --undo could keep")
     with _open(image) as layer:
         layer.check_range(start, length)
         mapped = sum(count for _, count in layer.extents(start // BLOCK, length // BLOCK))
     if not dry_run:
         with _open_to_change(image, undo) as layer:
             layer.trim_vblocks(start // BLOCK, length // BLOCK)
+    elif undo:
+        must_be_free(undo)
     what = "would be unmapped" if dry_run else "unmapped"
     click.echo(f"{printable(image)}: {mapped} blocks {what}, {human_size(mapped * BLOCK)}")
 

@@ -281,7 +281,7 @@ def test_the_histogram_is_shown_and_drawn(copy: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [("--target-free", "5%", "--sections", "1"), ("--dry-run", "--undo", "x")]
+    "options", [("--target-free", "5%", "--sections", "1"), ("--simulate", "--undo", "x")]
 )  # fmt: skip
 def test_what_contradicts_itself_is_refused(options: tuple[str, ...], copy: Path) -> None:
     with pytest.raises(Usage):

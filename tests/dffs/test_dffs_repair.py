@@ -333,7 +333,9 @@ def test_fsck_repairs_what_it_has_rehearsed_says_so_and_can_be_taken_back(tmp_pa
     flash.write_bytes(broken)
     done = f2("dffs", "fsck", flash)
     assert (done.code, "DFF024" in done.text) == (4, True)
-    done = f2("dffs", "fsck", "-y", "--dry-run", flash)
+    done = f2("dffs", "fsck", "-y", "--dry-run", "--undo", flash, flash)
+    assert (done.code, "is there already" in done.err) == (8, True)
+    done = f2("dffs", "fsck", "-y", "--dry-run", "--undo", undo, flash)
     assert (done.code, "would be done: " in done.text, "nothing was written" in done.text) == (4, True, True)
     assert flash.read_bytes() == broken
     done = f2("dffs", "fsck", "-y", "--undo", undo, flash)
@@ -344,7 +346,7 @@ def test_fsck_repairs_what_it_has_rehearsed_says_so_and_can_be_taken_back(tmp_pa
     done = f2("dffs", "fsck", "-y", "--json", flash)
     said = json.loads(done.text)
     assert (done.code, said["repair"]["complete"], said["repair"]["dry_run"]) == (1, True, False)
-    for words in (["-n", "-y"], ["--dry-run"], ["--undo", undo], ["-y", "--dry-run", "--undo", undo]):
+    for words in (["-n", "-y"], ["--dry-run"], ["--undo", undo]):
         assert f2("dffs", "fsck", *words, flash).code == 16, words
 
 

@@ -121,9 +121,11 @@ def test_a_repair_is_rehearsed_said_made_and_taken_back(tmp_path: Path) -> None:
         layer.write_vblocks(INODE_START + 3, b"\xff" * 512)
     before = image.read_bytes()
     undo = tmp_path / "before.undo"
-    for words in (["--undo", undo], ["--dry-run"], ["-y", "-n"], ["-y", "--dry-run", "--undo", undo]):
+    for words in (["--undo", undo], ["--dry-run"], ["-y", "-n"]):
         assert f2("dfs", "fsck", image, *words).code == 16
-    done = f2("dfs", "fsck", "-y", "--dry-run", image)
+    done = f2("dfs", "fsck", "-y", "--dry-run", "--undo", image, image)
+    assert (done.code, "is there already" in done.err) == (8, True)
+    done = f2("dfs", "fsck", "-y", "--dry-run", "--undo", undo, image)
     assert (done.code, "would be done: inode 3 written anew" in done.text) == (4, True)
     assert image.read_bytes() == before
     done = f2("dfs", "fsck", "-y", "--undo", undo, image)

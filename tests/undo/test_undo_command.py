@@ -17,6 +17,7 @@ from f2tools.device.changes.appended import sealed
 from f2tools.device.changes.undo import UndoLog
 from f2tools.device.changes.undo_log import CLOSED, HEADER, RECORD_MAGIC
 from f2tools.device.media.image import open_image
+from tests.dump.craft import f2
 from tests.images import reference
 
 F2TOOLS = Path(sys.executable).parent / "f2tools"
@@ -75,6 +76,42 @@ def test_a_log_without_a_beginning_is_no_success(length: int, said: str, tmp_pat
         assert done.returncode == 1, done.stderr
         assert f"{said}; nothing was restored" in done.stderr
     assert digest(image) == before
+
+
+CHANGES = (
+    "label IMAGE NEW", "tune IMAGE -L NEW", "resize IMAGE 90M", "clean IMAGE", "defrag IMAGE", "mkfs IMAGE -f",
+    "mkdir IMAGE:/new", "edit IMAGE -c mkdir:/new", "load IMAGE --from SOURCE", "fsck -y DAMAGED",
+    "recover --apply CRASHED", "vsl trim LAYER 0 4096",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", CHANGES)
+def test_a_rehearsal_knows_whether_the_undo_log_can_be_made(line: str, tmp_path: Path) -> None:
+    image, crashed = reference("features").copy(tmp_path).path, reference("crash-several").copy(tmp_path).path
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "file").touch()
+    places: dict[str, Path] = {"IMAGE": image, "CRASHED": crashed, "SOURCE": tmp_path / "source"}
+    if "DAMAGED" in line:
+        places["DAMAGED"] = image
+        with image.open("r+b") as file:
+            file.seek(1024)
+            file.write(bytes(512))
+    if "LAYER" in line:
+        places["LAYER"] = tmp_path / "layer"
+        assert f2("vsl", "create", places["LAYER"], "--size", "4M").code == 0
+    words = [word.replace("IMAGE", str(image)) if ":" in word else str(places.get(word, word)) for word in line.split()]
+    words = ["mkdir /new" if word == "mkdir:/new" else word for word in words]
+    before, free = {path: digest(path) for path in tmp_path.iterdir() if path.is_file()}, tmp_path / "free"
+    rehearsed = f2(*words, "--dry-run", "--undo", free)
+    assert rehearsed.code == {"fsck": 4, "defrag": 1}.get(words[0], 0), rehearsed.err  # as without --undo
+    assert not free.exists()
+    (tmp_path / "taken").touch()
+    for log, said in ((tmp_path / "taken", "is there already"), (tmp_path / "not" / "there", "No such file")):
+        rehearsed, done = f2(*words, "--dry-run", "--undo", log), f2(*words, "--undo", log)
+        assert (rehearsed.code, rehearsed.err) == (done.code, done.err)
+        assert rehearsed.code
+        assert f"{log}: {said}" in done.err
+    assert {path: digest(path) for path in before} == before
 
 
 def labelled(directory: Path) -> tuple[Path, Path]:

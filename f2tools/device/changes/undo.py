@@ -7,6 +7,7 @@ file, and what it says of an image, are in `undo_log`.
 
 from __future__ import annotations
 
+import errno
 import os
 import zlib
 from collections.abc import Generator, Iterable
@@ -302,13 +303,33 @@ def _restore(log: ReadLog, device: Device) -> None:
     device.flush()
 
 
+def must_be_free(path: str) -> None:
+    """What `UndoLog` would raise where its file can't be made, before there is anything to write: for a rehearsal."""
+    directory = os.path.dirname(path) or "."
+    newfile.check_directory(directory)
+    if os.path.lexists(path):
+        raise _taken(path)
+    if not os.path.isdir(directory):
+        raise _no_place(path, os.strerror(errno.ENOTDIR if os.path.lexists(directory) else errno.ENOENT))
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise _no_place(path, os.strerror(errno.EACCES))
+
+
+def _taken(path: str) -> Taken:
+    return Taken(f"{path}: is there already; an undo log is never overwritten")
+
+
+def _no_place(path: str, why: str | None) -> DeviceError:
+    return DeviceError(f"{path}: {why}; no undo log can be kept there, and nothing was changed")
+
+
 def _create(path: str) -> FileDevice:
     try:
         fd = newfile.create(path)
     except FileExistsError:
-        raise Taken(f"{path}: is there already; an undo log is never overwritten") from None
+        raise _taken(path) from None
     except OSError as error:
-        raise DeviceError(f"{path}: {error.strerror}; no undo log can be kept there, and nothing was changed") from None
+        raise _no_place(path, error.strerror) from None
     lock_or_close(fd, path)
     newfile.sync_directory(path)  # the name too must outlive a crash
     return _LogFile(path, fd)
