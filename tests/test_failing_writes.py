@@ -71,6 +71,7 @@ def test_without_room_for_the_undo_log_nothing_is_changed(
     assert f"{log}: writing at offset" in done.err
     assert f"No space left on device; what is to be overwritten can't be kept; {image} was not changed" in done.err
     assert digest(image) == before
+    assert not log.exists(), "the next run may have that name"
 
 
 def test_when_the_undo_log_is_full_half_way_it_takes_back_what_was_changed(
@@ -96,6 +97,7 @@ def test_fsck_without_room_for_the_undo_log_ends_with_8_and_changes_nothing(
     assert done.code == 8
     assert f"{image} was not changed" in done.err.splitlines()[-1]
     assert digest(image) == before
+    assert not log.exists()
 
 
 def test_an_undo_log_that_can_t_be_made_is_one_line(image: Path, payload: Path) -> None:

@@ -11,7 +11,7 @@ import errno
 import os
 import zlib
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,8 @@ class UndoLog(Wrapper):
         self._save(ranges, None)
 
     def close(self) -> None:
-        """Seal the log and close both; a log of no changes is a whole log too, and so is one without a seal."""
+        """Seal the log and close both; a log of no changes is a whole log too, and so is one without a seal.  One that
+        had no room, before anything was changed, is removed."""
         if self._log.fd < 0:
             return
         try:
@@ -146,6 +147,9 @@ class UndoLog(Wrapper):
         finally:
             self._log.close()
             self.base.close()
+            if self._broken and not self._changed:  # there is nothing to take back, and the name is free again
+                with suppress(OSError):
+                    os.unlink(self.path)
 
     def _save_zeroed(self, offset: int, length: int) -> None:
         self.check_writable()
