@@ -66,6 +66,8 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
             opened.close()
         encrypted = _encrypted(report)
         found = Diagnosis(without_credentials(image), True, _what(volume, encrypted))
+        if report.resizing:
+            found.what[-1] = "A resize of it was interrupted."
         refused = report.counts[FSYNC_REFUSED.code]  # then a mount brings nothing back
         waiting = 0 if refused else fsynced_files(volume)
         found.note = "" if refused else said_of_waiting(volume, image)
@@ -75,6 +77,10 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
     found.health = _health(report)
     container = next(filter(None, map(only_read, (image, *devices))), None)
     found.steps = _steps(found, devices, waiting, container, encrypted)
+    if report.only_resizing and container is None:
+        again = command_line("f2tools resize", found.image, "SIZE", devices=devices)
+        finish = (again, "finishes the resize, with the SIZE of the one that was interrupted")
+        found.steps = [finish, *found.steps] if report.sound else [finish]
     if report.counts["H001"] and container is not None:
         found.risks.append(COPY_AGAIN)
         found.steps = found.steps[:1]  # what can be copied out

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 
 from f2tools.f2fs.layout.constants import (
+    CP_RESIZEFS_FLAG,
     F2FS_FEATURE_ENCRYPT,
     F2FS_FEATURE_QUOTA_INO,
     F2FS_FEATURE_VERITY,
@@ -37,6 +38,8 @@ from f2tools.lazy import dataclass
 DEFAULT_MEMORY = 512 << 20
 KEPT_PER_CODE = 20_000
 PATHS_PER_CODE = 200
+# between its two superblocks, and until the checkpoint that knows of the new end
+LEFT_BY_RESIZE = frozenset({"S001", "S002", "S003", "S004", "C007"})
 
 _IMAGE_CHECKS = (*superblock.CHECKS, *checkpoint.IMAGE_CHECKS, *recovery.CHECKS)
 _BATCH_CHECKS = (*inode.CHECKS, *xattr.BATCH_CHECKS)
@@ -64,6 +67,13 @@ class CheckReport:
     nodes: int = 0
     dentries: int = 0
     tree: Tree | None = None
+    resizing: bool = False  # the checkpoint says that a resize is under way
+
+    @property
+    def only_resizing(self) -> bool:
+        """Whether an interrupted resize is all that is wrong: the same resize once more makes the volume sound."""
+        serious = (finding.code for finding in self.findings if finding.severity >= Severity.ERROR)
+        return self.resizing and LEFT_BY_RESIZE.issuperset(serious)
 
     @property
     def sound(self) -> bool:
@@ -95,7 +105,7 @@ def check(
 
     Never writes.  `progress` is told how many nodes were looked at.
     """
-    report = CheckReport()
+    report = CheckReport(resizing=image.pack is not None and bool(image.cp.ckpt_flags & CP_RESIZEFS_FLAG))
     every = CheckReport()  # whether all is sound does not depend on what is wanted
     for finding in _run(image, memory_bytes, content, progress, report, every):
         every.severities[finding.severity] += 1

@@ -18,7 +18,6 @@ from f2tools.device import open_device
 from f2tools.device.media.mounted import mounted_by_the_kernel
 from f2tools.device.open import lacks_its_end, only_read
 from f2tools.errors import F2fsError, NotF2fs, Usage
-from f2tools.f2fs.layout.constants import CP_RESIZEFS_FLAG
 from f2tools.options import (
     FINDINGS_LEFT,
     FINE,
@@ -189,7 +188,7 @@ def fsck(
     report, geo, other = _checked(image, devices, memory, data, code_filter(only, skip), rescue)
     _say_findings(image, report, geo, as_json, verbose, last=not (repairing or rescue))
     if not (as_json or report.sound or repairing or rescue):
-        _say_next_step(image, devices, other, fails=bool(report.counts["H001"]))
+        _say_next_step(image, devices, other, report)
     if (report.sound and geo is not None) or not (repairing or rescue):
         ctx.exit(FINE if report.sound else FINDINGS_LEFT)
     way = Way(
@@ -260,11 +259,6 @@ def _checked(
         return CheckReport(), None, ""
     try:
         other = _say_what_is_above(image.raw, path)
-        if image.pack is not None and image.cp.ckpt_flags & CP_RESIZEFS_FLAG:
-            click.echo(
-                f"f2tools: note: {printable(path)}: a resize was interrupted; the same `f2tools resize` once more "
-                "finishes it, before any repair", err=True,
-            )  # fmt: skip
         if image.raw.loss:
             click.echo(f"f2tools: note: {printable(path)}: {image.raw.loss}", err=True)
         _say_memory(image, memory)
@@ -272,6 +266,10 @@ def _checked(
         with progress("checking", total) as bar:
             report = check(image, memory_bytes=memory, content=data, wanted=wanted, progress=bar.advance)
         report.tree = None  # it holds the image
+        if report.resizing:
+            then = "the same `f2tools resize` once more finishes it, before any repair"
+            then = then if report.only_resizing else "more is wrong than that leaves"
+            click.echo(f"f2tools: note: {printable(path)}: a resize was interrupted; {then}", err=True)
         if report.counts[FSYNC_DATA.code] and not report.counts[FSYNC_REFUSED.code]:
             from f2tools.f2fs.volume.volume import Volume
 
@@ -436,11 +434,9 @@ def _say_json(record: str, fields: dict[str, Any]) -> None:
     click.echo(json.dumps({"record": record, **fields}, default=str))
 
 
-def _say_next_step(path: str, devices: tuple[str, ...], other: str, *, fails: bool) -> None:
-    """What to do about damage, in the order in which nothing is lost by it.
-
-    `other`: what was made over the volume; `fails`: some of it can't be read, and may be on another try.
-    """
+def _say_next_step(path: str, devices: tuple[str, ...], other: str, report: CheckReport) -> None:
+    """What to do about damage, in the order in which nothing is lost by it; `other`: what was made over the volume."""
+    fails = report.counts["H001"]  # some of it can't be read, and may be on another try
     if other:
         click.echo(
             f"next: nothing, if {other} is what should be there; {_command('fsck --salvage DIR', path)} copies"
@@ -464,6 +460,12 @@ def _say_next_step(path: str, devices: tuple[str, ...], other: str, *, fails: bo
     if refused is not None:
         made = f"`{refused.command}` makes a raw copy" if refused.command else "make a raw copy of it"
         click.echo(f"{salvaged}; {refused.what} is not written to: to repair, {made}, then {_command('fsck COPY')}")
+        return
+    if report.only_resizing:
+        click.echo(
+            f"next: {_command('resize', path, 'SIZE')}, with the SIZE of the resize that was interrupted, finishes it;"
+            " nothing else is wrong"
+        )
         return
     undo = _undo_name(path)
     click.echo(

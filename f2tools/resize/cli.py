@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from f2tools.resize.plan import Mode
     from f2tools.resize.resize import Outcome
 
-FINISHED_BY_RESIZE = {"S001", "S002", "S003", "S004"}  # what an interrupted switch leaves in one copy
-
 
 class NewSize(click.ParamType):
     """A number of bytes, `max` or `minimum`."""
@@ -95,8 +93,7 @@ def resize(
 
 def _check(image: str, devices: tuple[str, ...]) -> None:
     """F2fsError for a volume that is damaged; what an interrupted run leaves is not."""
-    from f2tools.f2fs.layout.constants import CP_RESIZEFS_FLAG
-    from f2tools.fsck.check import check
+    from f2tools.fsck.check import LEFT_BY_RESIZE, check
     from f2tools.fsck.facts.image import open_image
     from f2tools.fsck.findings import Severity
 
@@ -105,10 +102,9 @@ def _check(image: str, devices: tuple[str, ...]) -> None:
         total = opened.cp.valid_node_count if opened.pack is not None else None
         with progress("checking", total) as bar:
             report = check(opened, progress=bar.advance)
-        underway = opened.pack is not None and opened.cp.ckpt_flags & CP_RESIZEFS_FLAG
     finally:
         opened.close()
-    fine = FINISHED_BY_RESIZE | {"C007"} if underway else FINISHED_BY_RESIZE
+    fine = LEFT_BY_RESIZE if report.resizing else LEFT_BY_RESIZE - {"C007"}
     if any(copy.valid for copy in opened.super_copies):
         bad = [f for f in report.findings if f.severity >= Severity.ERROR and f.code not in fine]
     else:
