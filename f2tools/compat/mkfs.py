@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from f2tools.compat.common import VERSION, Program, Words
 from f2tools.device.media.mounted import mounted_by_the_kernel
-from f2tools.errors import DeviceError, SeveralLines, Taken, Usage
+from f2tools.errors import DeviceError, F2fsError, SeveralLines, Taken, Usage
 from f2tools.options import source_date_epoch
 from f2tools.text import printable
 from f2tools.version import __version__
 
 if TYPE_CHECKING:
     from f2tools.mkfs import make as maker
+    from f2tools.mkfs.request import Options
 
 LETTERS = "qa:b:c:C:d:e:E:g:hHil:mo:O:rR:s:S:z:t:T:U:Vfw:Z:"
 HELP = """[options] device [sectors]
@@ -55,7 +56,7 @@ def main(name: str, arguments: Sequence[str]) -> int:
 def _main(program: Program, arguments: Sequence[str]) -> int:
     if "-h" in arguments or "--help" in arguments:
         program.wrong("help was asked for")
-    words = program.parse(arguments, most=2)
+    words = program.parse(arguments, most=len(arguments))
     quiet = words.has("-q")
     if not quiet:
         print("\n".join(_head(words)))
@@ -75,12 +76,20 @@ def _main(program: Program, arguments: Sequence[str]) -> int:
 
 
 def _request(program: Program, words: Words) -> maker.MkfsRequest:
+    """The request, its options first: what is wrong with them is so whatever the device is."""
     from f2tools.mkfs import make as maker
-    from f2tools.mkfs.request import Options, parse_encoding, parse_features
 
     image = words.rest[0]
     android = "android" in words.all("-g")
-    force, sparse = words.has("-f") or android, program.number(words, "-S")
+    options = _options(program, words)
+    owner = maker.parse_owner(words.last("-R") or "") if words.has("-R") else None
+    wanted = program.number(words, "-w")
+    if android:
+        options = maker.android(options, ":" in (words.last("-C") or ""))
+        owner, wanted = (0, 0), options.block_size
+    _must_go_together(program, options)
+    extra, sectors, sparse = maker.parse_extra(words.all("-c")), _sectors(program, words), program.number(words, "-S")
+    force = words.has("-f") or android
     where = mounted_by_the_kernel(image)
     if where:
         raise DeviceError(f"{image} is mounted on {where}: Not available on mounted device!")
@@ -89,8 +98,30 @@ def _request(program: Program, words: Words) -> maker.MkfsRequest:
     if sparse is not None:
         sparse = sparse // 4096 * 4096
         force = force or _is_sparse_or_empty(image)
+    when = program.number(words, "-T")
+    return maker.MkfsRequest(
+        image=image,
+        options=options,
+        extra=extra,
+        uuid=_uuid(words.last("-U")),
+        timestamp=None if when == -1 else when,
+        root_owner=owner,
+        reproducible=words.has("-r"),
+        source_date_epoch=source_date_epoch(),
+        sectors=sectors,
+        no_more_sectors=True,
+        wanted_sector_size=wanted,
+        sparse_size=sparse,
+        force=force,
+        only_known_is_kept=True,
+    )
+
+
+def _options(program: Program, words: Words) -> Options:
+    from f2tools.mkfs.request import Options, parse_encoding, parse_features
+
     encoding, on, _ = parse_encoding(words.last("-C") or "") if words.has("-C") else (0, 0, 0)
-    options = Options(
+    return Options(
         label=words.last("-l") or "",
         features=parse_features(words.all("-O")),
         encoding=encoding,
@@ -103,30 +134,34 @@ def _request(program: Program, words: Words) -> maker.MkfsRequest:
         cold_extensions=_extensions(words, "-e"),
         hot_extensions=_extensions(words, "-E"),
         zoned=words.has("-m"),
-        discard=bool(program.leading_number(words, "-t", 1)) and sparse is None,
+        discard=bool(program.leading_number(words, "-t", 1)) and not words.has("-S"),
         block_size=program.number(words, "-b", 4096) or 4096,
     )
-    owner = maker.parse_owner(words.last("-R") or "") if words.has("-R") else None
-    wanted = program.number(words, "-w")
-    if android:
-        options = maker.android(options, ":" in (words.last("-C") or ""))
-        owner, wanted = (0, 0), options.block_size
-    when, uuid = program.number(words, "-T"), words.last("-U")
-    return maker.MkfsRequest(
-        image=image,
-        options=options,
-        extra=maker.parse_extra(words.all("-c")),
-        uuid=maker.parse_uuid(uuid) if uuid is not None else None,
-        timestamp=None if when == -1 else when,
-        root_owner=owner,
-        reproducible=words.has("-r"),
-        source_date_epoch=source_date_epoch(),
-        sectors=_sectors(program, words),
-        wanted_sector_size=wanted,
-        sparse_size=sparse,
-        force=force,
-        only_known_is_kept=True,
-    )
+
+
+def _must_go_together(program: Program, options: Options) -> None:
+    """End the program where mkfs.f2fs calls options wrong before it looks at the device."""
+    from f2tools.f2fs.layout.constants import FEATURES, MAX_VOLUME_NAME
+    from f2tools.mkfs.request import NEED_EXTRA_ATTR, encoded_label
+
+    if options.block_size & (options.block_size - 1):
+        program.wrong("Block size must be power of 2")
+    if len(encoded_label(options.label)) > 2 * MAX_VOLUME_NAME:
+        program.wrong(f"Volume Label should be less than {MAX_VOLUME_NAME} characters")
+    if options.features & FEATURES["device_alias"]:
+        program.wrong("Wrong features device_alias; -c device_name@alias_filename turns it on")
+    for name in NEED_EXTRA_ATTR if not options.features & FEATURES["extra_attr"] else ():
+        if options.features & FEATURES[name]:
+            program.wrong(f"{name} feature should always be enabled with extra attr feature")
+
+
+def _uuid(text: str | None) -> bytes | None:
+    from f2tools.mkfs import make as maker
+
+    try:
+        return None if text is None else maker.parse_uuid(text)
+    except Usage as error:  # for mkfs.f2fs no wrong option, but a volume that can't be made
+        raise F2fsError(str(error)) from None
 
 
 def _is_sparse_or_empty(path: str) -> bool:
@@ -140,11 +175,13 @@ def _is_sparse_or_empty(path: str) -> bool:
 
 
 def _sectors(program: Program, words: Words) -> int | None:
+    """The second word, as atoll(3) takes it, which for a word is 0, and too small; further words count for nothing."""
     if len(words.rest) < 2:
         return None
-    if not words.rest[1].isdecimal():
-        program.wrong(f"{words.rest[1]!r} is no number of sectors")
-    return int(words.rest[1]) or None
+    if words.has("-c"):
+        program.wrong("Not support custom size on multi-devs.")
+    match = re.match(r"\s*[0-9]+", words.rest[1])
+    return int(match[0]) if match else 0
 
 
 def _percent(program: Program, words: Words) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from f2tools.compat.common import Program, Words, done_line, state_line, volume_lines
+from f2tools.compat.common import Program, Stop, Words, done_line, state_line, volume_lines
 from f2tools.compat.unpacked import unpacked
 from f2tools.errors import Usage
 from f2tools.text import printable
@@ -38,6 +39,7 @@ HELP = """[options] device
   -d debug level
   -V print the version number and exit"""
 CLUSTER = 2
+NO_TREE = 254  # -ENOENT of scandir(3)
 _NEED_C = ("-L", "-a", "-i", "-x", "-m", "-r")
 
 
@@ -62,6 +64,10 @@ def _main(program: Program, arguments: Sequence[str]) -> int:
     when = program.number(words, "-T")
     with ExitStack() as stack:
         path = stack.enter_context(unpacked(words.rest[0], write=fill is not None))
+        if fill is not None and not os.path.isdir(fill.source):
+            open_image(path, ()).close()  # an image that can't be opened comes first
+            print(f"\tError: {printable(fill.source)}: no such directory", file=sys.stderr)
+            raise Stop(NO_TREE)
         if fill is None:
             print("Info: No source directory, but it's okay.")
         else:
@@ -88,8 +94,6 @@ def _fill(program: Program, words: Words) -> Fill | None:
     source = words.last("-f")
     if source is None:
         return None
-    if not os.path.isdir(source):
-        program.wrong(f"{source} is no directory")
     contexts = [part for text in words.all("-s") for part in text.split(",")]
     return Fill(
         source,

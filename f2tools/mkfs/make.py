@@ -71,6 +71,7 @@ class MkfsRequest:
     source_date_epoch: int | None = None
     sizes: tuple[int, ...] = ()  # of images to be created: IMAGE, then each extra one
     sectors: int | None = None
+    no_more_sectors: bool = False  # where the device has fewer, as many as it has; else that is refused
     wanted_sector_size: int | None = None
     sparse_size: int | None = None  # write an Android sparse image of that volume size
     zone_size: int | None = None  # lay an image out for a zoned device
@@ -194,7 +195,8 @@ def _sectors(request: MkfsRequest, spec: DeviceSpec) -> int | None:
     """The positional number of sectors, in sectors of the device."""
     if request.sectors is None:
         return None
-    return request.sectors * (request.wanted_sector_size or spec.sector_size) // spec.sector_size
+    wanted = request.sectors * (request.wanted_sector_size or spec.sector_size) // spec.sector_size
+    return min(wanted, spec.size_bytes // spec.sector_size) if request.no_more_sectors else wanted
 
 
 def _identified(request: MkfsRequest, options: Options, specs: tuple[DeviceSpec, ...]) -> Options:

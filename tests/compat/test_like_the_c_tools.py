@@ -64,6 +64,21 @@ def test_mkfs_makes_the_same_volume_of_the_same_options(options: str, tmp_path: 
 
 
 @pytest.mark.peer
+@pytest.mark.parametrize("line", [
+    "-O compression {}", "-O inode_checksum {}", "-O project_quota,encrypt {}", "-O device_alias {}", "-b 4095 {}",
+    f"-l {'x' * 600} {{}}", "-U zz {}", "{} 1000", "{} 1000 word", "{} word", "{} 0", "{} 200000", "{} 131072 word",
+    "{} 131072x", "-c {}2 {} 1000", "-O nonsense {}2", "-O compression {}2", "-U zz {}2", "-b 4095",
+])  # fmt: skip
+def test_mkfs_ends_as_the_c_tool_whatever_the_command_line(line: str, tmp_path: Path) -> None:
+    ends = []
+    for run in (ours, theirs):
+        image = blank(tmp_path / "image")
+        done = run("mkfs.f2fs", *line.format(image, image).split())
+        ends.append((done.rc, judges.superblock_fields(image)["block_count"] if done.rc == 0 else None))
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.peer
 def test_mkfs_ends_as_the_c_tool_where_it_must_not_write(filled: Path, tmp_path: Path) -> None:
     image = copy_sparse(filled, tmp_path / "image")
     before = image.read_bytes()
@@ -350,6 +365,17 @@ def test_sload_keeps_what_is_there(tmp_path: Path) -> None:
         {path: entry for path, entry in before.items() if path != "system"}
     )
     judges.fsck_clean(image)
+
+
+def test_sload_of_what_is_no_directory_ends_with_254(tmp_path: Path) -> None:
+    """As sload.f2fs 1.16 does; 1.15 ends with 0."""
+    image, empty = blank(tmp_path / "image"), blank(tmp_path / "empty")
+    assert ours("mkfs.f2fs", "-q", image).rc == 0
+    before = image.read_bytes()
+    for source in (tmp_path / "none", empty, Path("/dev/null")):
+        assert ours("sload.f2fs", "-f", source, image).rc == 254
+        assert ours("sload.f2fs", "-f", source, empty).rc == ours("sload.f2fs", "-f", source, tmp_path / "no").rc == 255
+    assert image.read_bytes() == before
 
 
 def test_wrong_combinations_are_refused_as_by_the_c_tool(filled: Path, tmp_path: Path) -> None:
