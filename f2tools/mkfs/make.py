@@ -273,6 +273,8 @@ class _Targets:
         self._list = [self._look_at(one, size) for one, size in zip(named, padded, strict=True)]
         if request.zone_size is not None:
             self._lay_out_zones(request.zone_size)
+        elif request.conventional_zones is not None:
+            raise Usage("--conventional-zones goes with --zone-size, on an image for a zoned device (-m)")
 
     def specs(self) -> tuple[DeviceSpec, ...]:
         paths = [*self._request.device_paths, *(t.path for t in self._list[len(self._request.device_paths) :])]

@@ -30,6 +30,7 @@ from tests.mkfs.tools import MIB, blank, f2mkfs, planned, superblock
         ("--size 64M -s 16", "smaller sections"),
         ("--size 64M -Z 10", "-m"),
         ("--size 64M -m", "--zone-size"),
+        ("--size 64M --conventional-zones 3", "goes with --zone-size"),
         ("--size 64M -R root", "1000:1000"),
         ("--size 64M -U 12345", "UUID"),
         ("--size 64M -T -5", "1970"),
