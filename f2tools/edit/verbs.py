@@ -359,6 +359,8 @@ def _each(session: Session, paths: tuple[Inside, ...], recursive: bool, follow: 
 def chmod(session: Session, mode: str, paths: tuple[Inside, ...], recursive: bool) -> None:
     """Change permissions: 644, u+rwX,go-w.
 
+    A directory keeps its set-ID bits unless they are named, as in g-s or 00755.
+
     \b
     Example:
       f2tools chmod -R go-w card.img:/etc
