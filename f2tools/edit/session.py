@@ -92,9 +92,10 @@ class Session:
         return inode.ino
 
     def names_in(self, directory: LiveInode) -> list[tuple[bytes, int]]:
-        """(name, inode number) of what is in a directory, `.` and `..` left out."""
-        found = self.volume.dirs.entries(directory)
-        return [(entry.name, entry.ino) for entry in found if entry.name not in (b".", b"..")]
+        """(name, inode number) of what is in a directory, `.` and `..` left out; encrypted names as they are shown."""
+        dirs = self.volume.dirs
+        found = [entry for entry in dirs.entries(directory) if entry.name not in (b".", b"..")]
+        return [(name, entry.ino) for name, entry in zip(dirs.shown(directory, found), found, strict=True)]
 
     def below(self, ino: int, path: bytes) -> Iterator[tuple[bytes, int]]:
         """(path, inode number) of a directory and everything in it, parents first; links are not followed."""

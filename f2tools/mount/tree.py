@@ -110,17 +110,12 @@ class Tree(ReadOnly, Generic[AnyVolume]):
     # -- names ----------------------------------------------------------------------------------------------------
 
     def lookup(self, parent: int, name: bytes) -> int | None:
-        directory = self.inode(parent)
-        if self.shows_no_names(directory):
-            if self.volume.keyring:
-                known = self.volume.dirs.find(directory, name)
-                return None if known is None else known[1].ino
-            return next((item.ino for item in self.entries(parent, 0) if item.name == name), None)
-        found = self._find(directory, name)
+        found = self._find(self.inode(parent), name)
         return None if found is None else found.ino
 
     def _find(self, directory: Inode, name: bytes) -> Dentry | None:
-        return self.volume.dirs.lookup(directory, name)
+        found = self.volume.dirs.find(directory, name)
+        return None if found is None else found[1]
 
     def shows_no_names(self, directory: Inode) -> bool:
         """Whether names are encrypted: without the key they are shown in an encoded form."""

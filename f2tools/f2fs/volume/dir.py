@@ -211,6 +211,17 @@ def nokey_name(name: bytes, hash_code: int) -> bytes:
     return urlsafe_b64encode(shown).rstrip(b"=")
 
 
+def nokey_hash(shown: bytes) -> int | None:
+    """The hash_code within what `nokey_name` made of a name; None for what it can't have made."""
+    from base64 import urlsafe_b64decode
+
+    try:
+        raw = urlsafe_b64decode(shown + b"=" * (-len(shown) % 4))
+    except ValueError:
+        return None
+    return int.from_bytes(raw[:4], "little")
+
+
 def check_name(name: bytes, where: Where) -> None:
     """Corrupt for a name that no directory may hold."""
     if b"/" in name or b"\0" in name or not name:

@@ -19,6 +19,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_CASEFOLD_FL,
     F2FS_ENC_STRICT_MODE_FL,
     F2FS_FEATURE_CASEFOLD,
+    F2FS_FEATURE_ENCRYPT,
     F2FS_INLINE_DENTRY,
     F2FS_NAME_LEN,
     NEW_ADDR,
@@ -33,6 +34,7 @@ from f2tools.f2fs.volume.dentries import (
     name_hashes,
     slots_for,
 )
+from f2tools.f2fs.volume.dir import nokey_hash, nokey_name
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.write.data import FileData
 from f2tools.f2fs.write.mapping import Mapper
@@ -82,6 +84,10 @@ class Directories:
         """Whether names are compared without regard to case."""
         return bool(self.geo.feature & F2FS_FEATURE_CASEFOLD and inode.i_flags & F2FS_CASEFOLD_FL)
 
+    def encrypted(self, inode: LiveInode) -> bool:
+        """Whether the names in this directory are ciphertext, for which others stand without the key."""
+        return inode.encrypted and bool(self.geo.feature & F2FS_FEATURE_ENCRYPT)
+
     def check_name(self, inode: LiveInode, name: bytes) -> None:
         """Raise OSError if this can't be a new name: EEXIST, EINVAL, ENAMETOOLONG, ENOENT, ENOKEY."""
         if not isinstance(name, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -114,10 +120,13 @@ class Directories:
     def find(self, inode: LiveInode, name: bytes, known_hash: int | None = None) -> Dentry | None:
         """The entry with this name, `.` and `..` included; ENOTDIR for what is no directory.
 
-        known_hash: of an encrypted name that can't be folded; it is compared as it is.
+        Encrypted names are asked for as a reader without the key sees them.  known_hash: of an encrypted name that is
+        compared as it is.
         """
         if not inode.is_dir:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if known_hash is None and self.encrypted(inode) and name not in (b".", b".."):
+            return self._find_shown(inode, name)
         folding = self.casefolded(inode)
         if not folding and known_hash is None and not inode.has_inline_dentry and name not in (b".", b".."):
             names = self._names.get(inode.ino) or self._names_if_worth(inode)
@@ -125,11 +134,21 @@ class Directories:
                 return self._found(inode, name, names)
         same = _same_folded(name) if folding and known_hash is None and name not in (b".", b"..") else None
         code = name_hash(name, folding) if known_hash is None else known_hash
-        if inode.has_inline_dentry:
-            return DentryArea(inode.inline_area).find(name, code, same=same)
-        if name in (b".", b".."):
+        if not inode.has_inline_dentry and name in (b".", b".."):
             block = self._block(inode, 0)
             return None if block is None else DentryArea(block).find(name, 0, 0)
+        return self._hashed(inode, name, code, same)
+
+    def _find_shown(self, inode: LiveInode, shown: bytes) -> Dentry | None:
+        """An entry by what stands for its encrypted name; see fscrypt_setup_filename() and fscrypt_match_name()."""
+        code = nokey_hash(shown)
+        if code is None:
+            return None
+        return self._hashed(inode, shown, code, lambda found: nokey_name(found, code) == shown)
+
+    def _hashed(self, inode: LiveInode, name: bytes, code: int, same: Callable[[bytes], bool] | None) -> Dentry | None:
+        if inode.has_inline_dentry:
+            return DentryArea(inode.inline_area).find(name, code, same=same)
         for number in self._bucket(inode, code):
             block = self._block(inode, number)
             if block is not None:

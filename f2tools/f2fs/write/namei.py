@@ -247,7 +247,7 @@ class Namei(Content):
         """rename(2) with RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT.
 
         OSError ENOENT, EEXIST, ENOTEMPTY, ENOTDIR, EISDIR, EINVAL (into itself), EXDEV (across projects), EPERM, EBUSY,
-        ENOSPC.
+        ENOKEY (a directory is encrypted), ENOSPC.
         """
         with self.operation(3) as op:
             if flags & ~7 or (flags & RENAME_EXCHANGE and flags & (RENAME_NOREPLACE | RENAME_WHITEOUT)):
@@ -278,6 +278,8 @@ class Namei(Content):
                 moves.append((other, directory))
             if any(moved.is_dir and self._is_inside(into, moved) for moved, into in moves):
                 fail(errno.EINVAL, name)
+            if directory.encrypted or target.encrypted:  # see fscrypt_prepare_rename(); unlink and rmdir need no key
+                fail(errno.ENOKEY, name)
             for moved, into in moves:
                 self._same_project(moved, into)
             if flags & RENAME_EXCHANGE:

@@ -40,7 +40,7 @@ from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import direct_nodes, is_dnode, number_of
 from f2tools.f2fs.layout.summary import Summary
-from f2tools.f2fs.volume.dentries import Dentry
+from f2tools.f2fs.volume.dentries import Dentry, name_hash
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.recovery import ChainNode, Fsynced, Recovery, find_fsync_chain
 from f2tools.f2fs.volume.volume import RESERVED_NODES
@@ -230,9 +230,11 @@ class _Applier:
         vol.stamp(directory, modified=True)
 
     def _stored_hash(self, directory: LiveInode, source: Inode) -> int | None:
-        """Without the key the hash of an encrypted name that ignores case is known from the inode alone."""
-        if not directory.encrypted or not self._vol.names.casefolded(directory):
+        """The hash of an encrypted name; where case is ignored it is known, without the key, from the inode alone."""
+        if not directory.encrypted:
             return None
+        if not self._vol.names.casefolded(directory):
+            return name_hash(source.name)
         return hash_behind(source.i_name, source.i_namelen)
 
     def _replace(self, directory: LiveInode, there: Dentry) -> None:
