@@ -75,6 +75,8 @@ class Namei(Content):
         check_ids(uid, gid)
         with self.operation(2) as op:
             directory = op.directory(parent)
+            if directory.encrypted:  # its files are, with or without a name
+                fail(errno.ENOKEY)
             mode, access, default = self._inherited(directory, stat.S_IFREG | stat.S_IMODE(mode), 0)
             self.space.require(2, 2)
             now, generation = self.clock(), self.new_generation()

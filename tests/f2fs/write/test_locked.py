@@ -77,6 +77,7 @@ def test_names_in_a_locked_directory_can_only_be_removed(tmp_path: Path) -> None
             ("rename", first, here, second, there, 2),
             ("link", plain, first, b"in"),
             ("create", first, b"new", FILE),
+            ("tmpfile", first, FILE),
         ):
             with pytest.raises(OSError) as caught:
                 getattr(volume, call)(*arguments)
