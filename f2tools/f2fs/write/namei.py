@@ -310,19 +310,24 @@ class Namei(Content):
         kind = file_type(inode.i_mode)
         generation = self.new_generation() if whiteout else 0
         ghost: LiveInode | None = None
-        self.space.require(4, 2)
         if other is not None:
             self._must_be_whole(other)
         self.midway = True
-        place = None
-        if there is None:
-            place = self.names.room(target, new_name)
-            if directory is target:
-                entry = self._still(directory, entry)
         if whiteout:
             mode = stat.S_IFCHR
             ghost = self.maker.make(directory, entry.name, mode, 0, 0, now, generation, self.compress_options)
             self.maker.set_rdev(ghost, 0, 0)
+        place = None
+        if there is None:
+            try:
+                place = self.names.room(target, new_name)
+            except OSError:
+                if ghost is not None:
+                    self._evict(ghost)
+                raise
+            if directory is target:
+                entry = self._still(directory, entry)
+        # from here on nothing is taken, so that a full volume refuses nothing half done
         if place is not None:
             self.names.add(target, place, new_name, inode.ino, kind)
         else:

@@ -13,7 +13,7 @@ import pytest
 from f2tools.f2fs.layout.constants import F2FS_CASEFOLD_FL, F2FS_ROOT_INO
 from f2tools.f2fs.write.node import CLEAN_NODES_HELD
 from f2tools.f2fs.write.volume import WritableVolume
-from tests.f2fs.write.model import BLOCK
+from tests.f2fs.write.model import ACL_ACCESS, BLOCK, GROUP, GROUP_OBJ, MASK, OTHER, USER_OBJ, acl
 from tests.f2fs.write.volumes import FULL, Twin, assert_same, fresh, judge, reading, writable
 from tests.f2fs.write.workload import FILE, noise, text
 
@@ -97,9 +97,9 @@ def test_a_name_changes_its_case_only_where_a_free_place_lies_before_it(others: 
     judge(path, twin.model)
 
 
-def full_volume(path: Path, files: dict[bytes, bytes], left: int) -> Twin:
+def full_volume(path: Path, files: dict[bytes, bytes], left: int, volume: WritableVolume | None = None) -> Twin:
     """A volume with these files in their inodes, and after that only so many blocks to spare."""
-    twin = Twin(writable(path))
+    twin = Twin(volume or writable(path))
     for name, content in files.items():
         twin.write(twin.create(ROOT, name, FILE), 0, content)
     filler = twin.create(ROOT, b"filler", FILE)
@@ -160,4 +160,97 @@ def test_a_write_that_the_quota_refuses_takes_no_block(size: int, left: int, tmp
         assert volume.space.free_blocks == free
     assert_same(volume, twin.model)
     volume.close()
+    judge(path, twin.model)
+
+
+def full_tree(path: Path, left: int = 0) -> tuple[Twin, int, int]:
+    """A full volume with files and two directories, the second with its entries in blocks."""
+    twin = Twin(writable(path))
+    small, large = (twin.mkdir(ROOT, name, 0o755) for name in (b"small", b"large"))
+    for n in range(300):
+        twin.volume.create(large, b"a file of a rather long name, so that many fill a block %d" % n, FILE)
+    for n in range(20):
+        twin.volume.mkdir(large, b"directory%d" % n, 0o755)
+        twin.volume.create(small, b"file%d" % n, FILE)
+    twin.volume.sync()
+    return full_volume(path, {b"a": b"a", b"b": noise("b", 3 * BLOCK)}, left, twin.volume), small, large
+
+
+def test_a_full_volume_renames(tmp_path: Path) -> None:
+    path = fresh(tmp_path)
+    twin, small, large = full_tree(path)
+    twin.rename(ROOT, b"a", ROOT, b"a2")
+    twin.rename(ROOT, b"a2", small, b"a")
+    twin.rename(small, b"a", large, b"a")
+    twin.rename(large, b"directory1", small, b"directory")
+    twin.rename(large, b"directory2", small, b"directory")
+    twin.rename(small, b"directory", large, b"directory1")
+    twin.rename(large, b"a", small, b"file1", 2)
+    twin.rename(small, b"file1", ROOT, b"b")  # frees its blocks
+    assert twin.volume.space.free_blocks == 5  # 3, two nodes of directories that were replaced
+    assert not twin.full
+    assert_same(twin.volume, twin.model)
+    twin.volume.close()
+    judge(path, twin.model)
+
+
+@pytest.mark.parametrize("left", range(3))
+def test_a_rename_on_a_full_volume_is_done_or_not(left: int, tmp_path: Path) -> None:
+    """Names of which some need a block of the directory, others don't; whiteouts, which are inodes."""
+    path = fresh(tmp_path)
+    twin, small, large = full_tree(path, left)
+    for n in range(20):
+        twin.attempt("rename", ROOT, b"a", small, b"a long name that needs room %d" % n * 8)
+        twin.attempt("rename", small, b"a long name that needs room %d" % n * 8, ROOT, b"a")
+        twin.attempt("rename", large, b"directory%d" % n, small, b"wide%d" % n * 40)
+        name = b"a file of a rather long name, so that many fill a block %d" % n
+        free, full = twin.volume.space.free_blocks, twin.full
+        twin.attempt("rename", large, name, small, b"ghost%d" % n * 35, 4)
+        assert twin.volume.space.free_blocks == free or twin.full == full
+        twin.attempt("rename", large, name + b"0", large, b"moved %d" % n * 30)
+    assert twin.full
+    assert_same(twin.volume, twin.model)
+    twin.volume.close()
+    judge(path, twin.model)
+
+
+def test_a_full_volume_lets_its_user_tidy_up(tmp_path: Path) -> None:
+    path = fresh(tmp_path)
+    twin, small, large = full_tree(path)
+    volume = twin.volume
+    ino = volume.lookup(ROOT, b"b")
+    twin.setattr(ino, mode=0o600, uid=7, gid=7)
+    twin.setattr(large, atime_ns=5, mtime_ns=6)
+    twin.truncate(ino, BLOCK + 100)
+    twin.fallocate(ino, 3, 100, 100)
+    twin.link(ino, small, b"link")
+    twin.unlink(ROOT, b"b")
+    twin.unlink(small, b"link")
+    twin.rmdir(large, b"directory3")
+    twin.unlink(small, b"file0")
+    volume.fsync(volume.lookup(small, b"file1"))
+    volume.sync()
+    assert not twin.full
+    assert_same(volume, twin.model)
+    volume.close()
+    judge(path, twin.model)
+
+
+def test_attributes_of_a_full_volume_change_and_go(tmp_path: Path) -> None:
+    path = fresh(tmp_path)
+    twin = Twin(writable(path))
+    rules = acl((USER_OBJ, 6, -1), (GROUP_OBJ, 6, -1), (GROUP, 4, 100), (MASK, 6, -1), (OTHER, 4, -1))
+    ino = twin.create(ROOT, b"with attributes", FILE)
+    twin.setxattr(ino, ACL_ACCESS, rules)
+    for n in range(3):
+        twin.setxattr(ino, f"user.a{n}", noise(n, 1000))
+    twin = full_volume(path, {}, 0, twin.volume)
+    twin.setattr(ino, mode=0o640)
+    twin.setxattr(ino, "user.a0", noise("other", 1000))
+    for n in range(3):
+        twin.removexattr(ino, f"user.a{n}")
+    twin.removexattr(ino, ACL_ACCESS)
+    assert twin.volume.space.free_blocks == 1
+    assert not twin.full
+    twin.volume.close()
     judge(path, twin.model)
