@@ -169,6 +169,10 @@ class FileSystem(Readable, Protocol):
         """What it has done, for JSON; the server has passed on so many bytes, and asked for so many checkpoints."""
         ...
 
+    def by_root(self, yes: bool) -> None:
+        """Whether the changes that follow are root's, whom no quota binds; until this is called they are not."""
+        ...
+
     # -- names ------------------------------------------------------------------------------------------------------
 
     def create(self, parent: int, name: bytes, mode: int, uid: int, gid: int, rdev: int = 0) -> int:
@@ -365,6 +369,9 @@ class Plain:
 
     def trim(self, start: int, length: int, shortest: int) -> int:
         raise _error(errno.EOPNOTSUPP)
+
+    def by_root(self, yes: bool) -> None:
+        pass
 
 
 class ReadOnly(Plain):

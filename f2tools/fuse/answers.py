@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any
 
 import pyfuse3
-from pyfuse3 import EntryAttributes, FUSEError
+from pyfuse3 import EntryAttributes, FUSEError, RequestContext
 
 from f2tools.errors import Corrupt
 from f2tools.fuse.served import KNOWN_FOR_SECONDS, NO_ROOM, ROOT_NODE, Served
@@ -20,6 +20,8 @@ def answering(answer: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(answer)
     async def handler(self: Answers, *args: Any) -> Any:
+        if self.writable and args and isinstance(args[-1], RequestContext):
+            self.files.by_root(args[-1].uid == 0)
         try:
             try:
                 return answer(self, *args)

@@ -204,6 +204,7 @@ class Handlers(Answers):
     def write(self, fh: int, off: int, buf: bytes) -> int:
         ino = fh & NUMBER
         cached = self.enable_writeback_cache
+        self.files.by_root(not fh & UNPRIVILEGED)  # who writes is not said
         written = self.files.write(ino, off, buf, stamp=not cached)
         while cached and written < len(buf):  # for its page cache the kernel takes errors, not partial writes
             written += self.files.write(ino, off + written, buf[written:], stamp=False)

@@ -66,6 +66,9 @@ def mount(
     safe after some seconds (commit=). `sync` and `sync -f` of the whole machine do not reach a mount through FUSE: use
     `sync FILE` for one file, `sync DIRECTORY` for all. With --key nothing is written.
 
+    Where the volume counts quotas, their limits hold for all users but root, as in the kernel with -o usrquota,
+    grpquota and prjquota, which are taken and change nothing.
+
     \b
     Options for -o:
       ro                    read-only; what was fsync'ed before a crash is shown

@@ -21,7 +21,9 @@ class MountOptions(ServeOptions):
     overlay: str | None = None
 
 
-OWN_IGNORED = {"inline_xattr", "inline_data", "inline_dentry", "flush_merge"}  # the kernel's, and always so here
+OWN_IGNORED = {  # the kernel's, and always so here
+    "inline_xattr", "inline_data", "inline_dentry", "flush_merge", "quota", "usrquota", "grpquota", "prjquota",
+}  # fmt: skip
 OWN_SWITCHES: dict[str, dict[str, object]] = {
     "norecovery": {"norecovery": True},
     "disable_roll_forward": {"norecovery": True},

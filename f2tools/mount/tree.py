@@ -263,6 +263,9 @@ class LiveTree(HandedOn[WritableVolume], RecoveredTree):
     def numbers(self, bytes_given: int, checkpoints: int) -> dict[str, object]:
         return numbers_of_mount(self.volume, self._upkeep, bytes_given, checkpoints)
 
+    def by_root(self, yes: bool) -> None:
+        self.volume.privileged = yes
+
     def tmpfile(self, parent: int, mode: int, uid: int, gid: int) -> int:
         return self.volume.tmpfile(parent, mode, uid, gid)
 

@@ -33,6 +33,24 @@ def need_fuse(server: str = "pyfuse3") -> None:
         missing_judge("FUSE (/dev/fuse, fusermount3) is not there", "f2tools mount")
 
 
+USER = os.geteuid() or 65534  # somebody who is not root
+FOR_USER = () if os.geteuid() else ("-o", "allow_other")  # options of a mount that this one is to use
+
+
+@contextmanager
+def as_user(directory: Path) -> Iterator[None]:
+    """Be USER, in this directory; what leads to it need not be open to him."""
+    before = Path.cwd()
+    os.chdir(directory)
+    me = os.geteuid()
+    os.seteuid(USER)
+    try:
+        yield
+    finally:
+        os.seteuid(me)
+        os.chdir(before)
+
+
 @dataclass
 class Mount:
     """A running mount."""

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from f2tools.f2fs.layout.constants import F2FS_PROJINHERIT_FL
 from tests.f2fs.write.volumes import FULL, fresh, judge, writable
-from tests.mount.mounted import mounted
+from tests.judges import missing_judge
+from tests.mount.mounted import FOR_USER, USER, as_user, both_servers, mounted
 
 MIB = 1 << 20
 
@@ -27,6 +29,12 @@ def fill(path: Path, piece: bytes, most: int) -> tuple[int, str]:
     finally:
         os.close(fd)
     return taken, "nothing"
+
+
+def write_and_sync(name: str, data: bytes) -> None:
+    with open(name, "r+b", buffering=0) as file:
+        file.write(data)
+        os.fsync(file.fileno())
 
 
 @pytest.mark.parametrize("piece", [MIB, 10_000])
@@ -59,14 +67,42 @@ def test_a_copy_that_finds_no_room_leaves_no_file_larger_than_what_is_stored(tmp
     judge(image)
 
 
+@both_servers
+@pytest.mark.parametrize("option", ["relatime", "writeback_cache"])
+def test_limits_bind_whoever_writes_but_root(tmp_path: Path, option: str, server: str) -> None:
+    if os.geteuid():
+        missing_judge("only root can write as root and as somebody else", "whom limits bind")
+    image = fresh(tmp_path, f"--size 96M -O {FULL}")
+    with writable(image) as volume:
+        top = volume.mkdir(3, b"project", 0o777)
+        volume.set_projid(top, 7)
+        volume.set_flags(top, F2FS_PROJINHERIT_FL)
+        volume.set_quota("project", 7, space_hard=2 * MIB, inodes_hard=12)
+        volume.set_quota("user", USER, space_hard=MIB)
+    with mounted(image, tmp_path / "mnt", "-o", option, *FOR_USER, server=server) as mount:
+        assert fill(mount.directory / "project" / "root", bytes(MIB), 3 * MIB) == (3 * MIB, "nothing")
+        os.sync()
+        for number in range(20):
+            (mount.directory / "project" / f"root{number}").touch()
+        (mount.directory / "large").write_bytes(bytes(2 * MIB))
+        os.chown(mount.directory / "large", USER, USER)
+        with as_user(mount.directory / "project"), pytest.raises(OSError, match="quota"):
+            Path("user").touch()
+        (mount.directory / "mine").touch()
+        os.chown(mount.directory / "mine", USER, USER)
+        with as_user(mount.directory), pytest.raises(OSError, match="quota"):
+            write_and_sync("mine", bytes(MIB))
+    judge(image)
+
+
 @pytest.mark.parametrize("option", ["relatime", "writeback_cache"])
 def test_no_file_claims_what_a_quota_refused(tmp_path: Path, option: str) -> None:
-    image, who = fresh(tmp_path, f"--size 96M -O {FULL}"), os.geteuid()
+    image = fresh(tmp_path, f"--size 96M -O {FULL}")
     with writable(image) as volume:
-        volume.mkdir(3, b"free", 0o777, who, who)
-        volume.set_quota("user", who, space_hard=3 * MIB)
-    with mounted(image, tmp_path / "mnt", "-o", option) as mount:
-        path = mount.directory / "free" / "big"
+        volume.mkdir(3, b"free", 0o777, USER, USER)
+        volume.set_quota("user", USER, space_hard=3 * MIB)
+    with mounted(image, tmp_path / "mnt", "-o", option, *FOR_USER) as mount, as_user(mount.directory):
+        path = Path("free") / "big"
         if option == "writeback_cache":  # there it is known later, and told by fsync
             fd = os.open(path, os.O_WRONLY | os.O_CREAT)
             assert os.write(fd, bytes(8 * MIB)) == 8 * MIB

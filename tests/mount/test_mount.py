@@ -35,7 +35,7 @@ from f2tools.mount import session as mount_session
 from f2tools.mount.options import MountOptions, parse_options
 from tests.f2fs.write.volumes import FULL, fresh, judge, reading, writable
 from tests.judges import missing_judge
-from tests.mount.mounted import both_servers, mounted, need_fuse
+from tests.mount.mounted import FOR_USER, USER, as_user, both_servers, mounted, need_fuse
 from tests.test_json import ROWS
 
 FACTOR = int(os.environ.get("F2_SUITE_FACTOR", "1"))
@@ -554,7 +554,7 @@ def digests(directory: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def test_limits_of_users_and_projects_hold(tmp_path: Path) -> None:
-    image, who = fresh(tmp_path, f"--size 96M -O {FULL}"), os.geteuid()
+    image, who = fresh(tmp_path, f"--size 96M -O {FULL}"), USER
     with writable(image) as volume:
         top = volume.mkdir(3, b"project", 0o777, who, who)
         volume.set_projid(top, 7)
@@ -562,9 +562,9 @@ def test_limits_of_users_and_projects_hold(tmp_path: Path) -> None:
         volume.mkdir(3, b"free", 0o777, who, who)
         volume.set_quota("project", 7, space_hard=1 << 20, inodes_hard=5)
         volume.set_quota("user", who, space_hard=3 << 20, inodes_hard=30)
-    with mounted(image, tmp_path / "mnt") as mount:
+    with mounted(image, tmp_path / "mnt", *FOR_USER) as mount, as_user(mount.directory):
         for name, files, kept in (("project", 4, 1 << 20), ("free", 20, 3 << 20)):
-            directory = mount.directory / name
+            directory = Path(name)
             failure = _written(directory / "big", bytes(4 << 20))
             assert failure is not None, name
             assert failure.errno == errno.EDQUOT
@@ -575,7 +575,7 @@ def test_limits_of_users_and_projects_hold(tmp_path: Path) -> None:
             assert {error.errno for error in refused if error} == {errno.EDQUOT}
             assert files <= len(os.listdir(directory)) <= files + 5
         with pytest.raises(OSError, match="Invalid cross-device link"):
-            os.link(mount.directory / "free" / "small", mount.directory / "project" / "link")
+            os.link("free/small", "project/link")
     judge(image)
 
 

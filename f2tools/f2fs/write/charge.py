@@ -27,6 +27,8 @@ from f2tools.f2fs.write.zoned import Zoned
 class Charging(Zoned):
     """Charges owners for what they use; `quota` keeps the accounts."""
 
+    privileged = False  # what is changed is changed for root, whom no limit binds
+
     def __init__(
         self, device: Device, which: Which, policy: Policy, clock: Callable[[], int], seed: int | None
     ) -> None:
@@ -50,7 +52,7 @@ class Charging(Zoned):
         """Charge new owners instead of the old ones; OSError EDQUOT before anything changes."""
         if self.quotas is not None:
             with self._sound_quota():
-                self.quotas.transfer(inode, uid, gid, projid)
+                self.quotas.transfer(inode, uid, gid, projid, self.privileged)
 
     def note_usage(self, usage: Mapping[tuple[int, int, int], Sequence[int]]) -> None:
         """Charge (inodes, blocks) by (uid, gid, projid) that were written without asking quota."""
@@ -78,7 +80,7 @@ class Charging(Zoned):
     def _charge(self, inode: Inode, inodes: int, blocks: int) -> None:
         if self.quotas is not None:
             with self._sound_quota():
-                self.quotas.charge(inode, inodes, blocks)
+                self.quotas.charge(inode, inodes, blocks, self.privileged)
 
     def _flush_quota(self) -> None:
         """Write what the quota files should say; without room they are left to fsck, as the kernel does."""

@@ -50,18 +50,27 @@ class Quotas:
     def __init__(self, trees: Mapping[str, QuotaTree], block_size: int, exempt: Iterable[int] = ()) -> None:
         """Trees by kind ("user", "group", "project"); `exempt` are the inodes that nobody is charged for."""
         self.trees = dict(trees)
-        self.privileged = False  # limits don't bind a caller with CAP_SYS_RESOURCE
         self._block_size = block_size
         self._exempt = frozenset(exempt)
         self._limited: dict[tuple[str, int], bool] = {}
         self._gathered: dict[str, dict[int, list[int]]] = {kind: {} for kind in self.trees}
 
-    def charge(self, inode: Inode, inodes: int, blocks: int) -> None:
-        """Charge an inode's owners for so many inodes and blocks more, or fewer; else OSError EDQUOT, and no change."""
-        if inode.ino not in self._exempt:
-            self._charge(self._owners(inode), inodes, blocks * self._block_size)
+    def charge(self, inode: Inode, inodes: int, blocks: int, privileged: bool = False) -> None:
+        """Charge an inode's owners for so many inodes and blocks more, or fewer; else OSError EDQUOT, and no change.
 
-    def transfer(self, inode: Inode, uid: int | None = None, gid: int | None = None, projid: int | None = None) -> None:
+        `privileged`: limits don't bind a caller with CAP_SYS_RESOURCE.
+        """
+        if inode.ino not in self._exempt:
+            self._charge(self._owners(inode), inodes, blocks * self._block_size, privileged)
+
+    def transfer(
+        self,
+        inode: Inode,
+        uid: int | None = None,
+        gid: int | None = None,
+        projid: int | None = None,
+        privileged: bool = False,
+    ) -> None:
         """Charge an inode and its blocks to other owners, None for no change; OSError EDQUOT before anything changes.
 
         To be called while the inode still names its old ones; see __dquot_transfer() in fs/quota/dquot.c.
@@ -72,8 +81,8 @@ class Quotas:
         wanted = {"user": uid, "group": gid, "project": projid}
         new = {kind: wanted[kind] for kind in old if wanted[kind] not in (None, old[kind])}
         space = (inode.i_blocks - 1) * self._block_size
-        self._charge({kind: number for kind, number in new.items() if number is not None}, 1, space)
-        self._charge({kind: old[kind] for kind in new}, -1, -space)
+        self._charge({kind: number for kind, number in new.items() if number is not None}, 1, space, privileged)
+        self._charge({kind: old[kind] for kind in new}, -1, -space, privileged)
 
     def add_usage(self, usage: Mapping[tuple[int, int, int], Sequence[int]]) -> None:
         """Charge (inodes, blocks) by (uid, gid, projid), whatever the limits."""
@@ -106,10 +115,10 @@ class Quotas:
     def _owners(self, inode: Inode) -> dict[str, int]:
         return {kind: _OWNER[kind](inode) for kind in self.trees}
 
-    def _charge(self, owners: Mapping[str, int], inodes: int, space: int) -> None:
+    def _charge(self, owners: Mapping[str, int], inodes: int, space: int, privileged: bool) -> None:
         limited = {kind for kind, number in owners.items() if self._has_limits(kind, number)}
         for kind in limited:
-            error = self.trees[kind].would_exceed(owners[kind], inodes, space, self.privileged)
+            error = self.trees[kind].would_exceed(owners[kind], inodes, space, privileged)
             if error is not None:
                 raise OSError(error, os.strerror(error))
         for kind, number in owners.items():

@@ -83,13 +83,11 @@ def recover(volume: Namei, recovery: Recovery | None = None) -> Recovery:
 @contextmanager
 def _without_limits(volume: Namei) -> Generator[None, None, None]:
     """What was written before is charged again, whatever the limits: the system itself does it."""
-    if volume.quotas is not None:
-        volume.quotas.privileged = True
+    volume.privileged = True
     try:
         yield
     finally:
-        if volume.quotas is not None:
-            volume.quotas.privileged = False
+        volume.privileged = False
 
 
 class _Wrong(Exception):

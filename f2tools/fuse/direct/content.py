@@ -24,7 +24,7 @@ from f2tools.fuse.direct.protocol import (
     WRITE_IN,
     WRITE_OUT,
 )
-from f2tools.fuse.served import NO_ROOM, NUMBER
+from f2tools.fuse.served import NO_ROOM, NUMBER, UNPRIVILEGED
 
 MOST_BYTES = 1 << 20  # of one read or write, as is agreed with the kernel
 COPIED_AT_ONCE = 1 << 20  # bytes held in memory while they are copied
@@ -64,6 +64,8 @@ class Content(Answers):
         if ino in self.immutable and not how & FUSE_WRITE_CACHE:  # what is in a cache was written before
             refuse(errno.EPERM)
         cached = self.writeback_cache
+        if how & FUSE_WRITE_CACHE:  # the kernel's own request, long after the one who wrote
+            self.files.by_root(not handle & UNPRIVILEGED)
         written = self.files.write(ino, offset, data, stamp=not cached)
         while cached and written < size:  # for its page cache the kernel takes errors, not partial writes
             written += self.files.write(ino, offset + written, data[written:], stamp=False)

@@ -55,6 +55,11 @@ WANTED = (
 )  # fmt: skip
 NEEDED = Init.ATOMIC_O_TRUNC | Init.POSIX_ACL | Init.HANDLE_KILLPRIV_V2 | Init.SETXATTR_EXT
 UNANSWERED = {Opcode.FORGET, Opcode.BATCH_FORGET, Opcode.INTERRUPT}
+TAKING = {  # what may charge somebody's quota
+    Opcode.CREATE, Opcode.MKNOD, Opcode.MKDIR, Opcode.SYMLINK, Opcode.TMPFILE, Opcode.LINK, Opcode.RENAME,
+    Opcode.RENAME2, Opcode.OPEN, Opcode.WRITE, Opcode.FALLOCATE, Opcode.COPY_FILE_RANGE, Opcode.SETATTR,
+    Opcode.SETXATTR, Opcode.REMOVEXATTR, Opcode.IOCTL,
+}  # fmt: skip
 TELLING = Opcode.LOOKUP, Opcode.MKNOD, Opcode.MKDIR, Opcode.SYMLINK, Opcode.LINK, Opcode.CREATE, Opcode.TMPFILE
 new_tuple = tuple.__new__  # a NamedTuple's own is a call of Python
 FOR_OTHERS = {  # what -o allow_root lets others do: use what is open
@@ -69,7 +74,18 @@ class Operations(Names, Content, FileAttributes, Ioctl):
     def table(self) -> list[Callable[[Asked], bytes | None] | None]:
         """The operation of each opcode; None for what isn't served."""
         named = {opcode: getattr(self, opcode.name.lower(), None) for opcode in Opcode if opcode is not Opcode.INIT}
+        if self.writable:
+            named |= {opcode: self._as_its_caller(getattr(self, opcode.name.lower())) for opcode in TAKING}
         return [named.get(number) for number in range(max(Opcode) + 1)]  # type: ignore[call-overload]
+
+    def _as_its_caller(self, operation: Callable[[Asked], bytes | None]) -> Callable[[Asked], bytes | None]:
+        by_root = self.files.by_root
+
+        def changing(asked: Asked) -> bytes | None:
+            by_root(asked.uid == 0)
+            return operation(asked)
+
+        return changing
 
 
 class Direct:

@@ -404,8 +404,7 @@ def test_whoever_is_at_a_limit_changes_nothing() -> None:
     quotas.set_limits("user", 1, space_hard=4096)
     with pytest.raises(OSError):
         quotas.charge(file, 0, 1)
-    quotas.privileged = True
-    quotas.charge(file, 0, 1)
+    quotas.charge(file, 0, 1, privileged=True)
     assert use_of(quotas, 1, 2, 3) == [(1, 16384)] * 3
 
 
