@@ -74,8 +74,8 @@ class Readable(Protocol):
         """Bytes of the longest name."""
         ...
 
-    def statfs(self) -> Statistics:
-        """Space and inodes, used and free."""
+    def statfs(self, ino: int) -> Statistics:
+        """Space and inodes, used and free, as it is for this inode."""
         ...
 
     # -- looking ----------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class Files(ReadOnly, Generic[AnyVolume]):
         while len(self._places) > KEPT_FILES:
             self._places.popitem(last=False)
 
-    def statfs(self) -> Statistics:
+    def statfs(self, ino: int) -> Statistics:
         shape, head = self.volume.shape, self.volume.state.head
         size, free = shape.page_size, max(0, shape.pages - head.live)
         return Statistics(
@@ -137,7 +137,7 @@ class LiveFiles(HandedOn[WritableVolume], Files[WritableVolume]):
     def _seen(self, inode: Directory | File, parent: int, name: bytes) -> None:
         self.volume.remember(inode)
 
-    def statfs(self) -> Statistics:
+    def statfs(self, ino: int) -> Statistics:
         return Statistics(**self.volume.statfs())
 
     def numbers(self, bytes_given: int, checkpoints: int) -> dict[str, object]:

@@ -199,7 +199,7 @@ class Tree(ReadOnly, Generic[AnyVolume]):
             _fail(errno.ENODATA)
         return found.algorithm, found.digest
 
-    def statfs(self) -> Statistics:
+    def statfs(self, ino: int) -> Statistics:
         return Statistics(**self.volume.statfs())
 
     # -- memory ---------------------------------------------------------------------------------------------------
@@ -262,6 +262,9 @@ class LiveTree(HandedOn[WritableVolume], RecoveredTree):
 
     def numbers(self, bytes_given: int, checkpoints: int) -> dict[str, object]:
         return numbers_of_mount(self.volume, self._upkeep, bytes_given, checkpoints)
+
+    def statfs(self, ino: int) -> Statistics:
+        return Statistics(**self.volume.statfs(ino))
 
     def by_root(self, yes: bool) -> None:
         self.volume.privileged = yes

@@ -95,6 +95,29 @@ def test_limits_bind_whoever_writes_but_root(tmp_path: Path, option: str, server
     judge(image)
 
 
+def test_df_shows_what_a_project_may_have(tmp_path: Path) -> None:
+    image = fresh(tmp_path, f"--size 64M -O {FULL}")
+    with writable(image) as volume:
+        for project, name in enumerate((b"limited", b"soft", b"free", b"not inherited"), 7):
+            top = volume.mkdir(3, name, 0o777)
+            volume.set_projid(top, project)
+            if project < 10:
+                volume.set_flags(top, F2FS_PROJINHERIT_FL)
+        volume.set_quota("project", 7, space_hard=2 * MIB, inodes_hard=12)
+        volume.set_quota("project", 8, space_soft=MIB, space_hard=2 * MIB)
+        volume.set_quota("project", 10, space_hard=MIB)
+    with mounted(image, tmp_path / "mnt", server="direct") as mount:
+        (mount.directory / "limited" / "file").write_bytes(bytes(MIB))
+        (mount.directory / "soft" / "file").write_bytes(bytes(2 * MIB))  # by root, beyond the limit
+        whole, limited, soft, free, other = (
+            os.statvfs(mount.directory / name) for name in ("", "limited", "soft", "free", "not inherited")
+        )
+        assert (limited.f_blocks, limited.f_files, limited.f_ffree) == (512, 12, 10)
+        assert limited.f_bfree == limited.f_bavail == 512 - 256
+        assert (soft.f_blocks, soft.f_bavail, soft.f_files) == (256, 0, whole.f_files)
+        assert free == other == whole
+
+
 @pytest.mark.parametrize("option", ["relatime", "writeback_cache"])
 def test_no_file_claims_what_a_quota_refused(tmp_path: Path, option: str) -> None:
     image = fresh(tmp_path, f"--size 96M -O {FULL}")

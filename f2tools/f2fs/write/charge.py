@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from f2tools.device import Device
 from f2tools.errors import Corrupt
+from f2tools.f2fs.layout.constants import F2FS_PROJINHERIT_FL
 from f2tools.f2fs.volume.checkpoint import Which
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.quota import Quota, quota_inos
@@ -77,6 +78,19 @@ class Charging(Zoned):
         self.quotas.set_limits(kind, number, **limits)
         self._changed = True
 
+    def within_limits(self, said: Mapping[str, int], inode: LiveInode) -> dict[str, int]:
+        """What statfs(2) says below a directory whose project has limits; see f2fs_statfs_project()."""
+        said = dict(said)
+        if inode.i_flags & F2FS_PROJINHERIT_FL and self.quotas is not None and "project" in self.quotas.trees:
+            found = self.quotas.get("project", inode.extra.get("i_projid", 0))
+            if found is not None:
+                size = self.geo.block_size
+                space = min(filter(None, (found.space_soft, found.space_hard)), default=0) // size
+                inodes = min(filter(None, (found.inodes_soft, found.inodes_hard)), default=0)
+                _limit(said, space, found.space // size, "f_blocks", "f_bfree", "f_bavail")
+                _limit(said, inodes, found.inodes, "f_files", "f_ffree")
+        return said
+
     def _charge(self, inode: Inode, inodes: int, blocks: int) -> None:
         if self.quotas is not None:
             with self._sound_quota():
@@ -108,3 +122,9 @@ class Charging(Zoned):
                 raise
             vars(self)["quotas"] = None
             self._quota_lost = True
+
+
+def _limit(said: dict[str, int], limit: int, used: int, total: str, *free: str) -> None:
+    if limit:
+        said[total] = min(said[total], limit)
+        said |= {name: min(said[name], max(limit - used, 0)) for name in free}

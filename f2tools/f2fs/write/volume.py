@@ -150,12 +150,13 @@ class WritableVolume(Namei):
         else:
             self._nameless.update(self.orphans().tolist())
 
-    def statfs(self) -> dict[str, int]:
-        """As `Volume.statfs`, of the present state."""
+    def statfs(self, ino: int | None = None) -> dict[str, int]:
+        """As `Volume.statfs`, of the present state; for an inode within the limits of the project it hands down."""
         self.cp.valid_block_count = self.space.valid_blocks
         self.cp.valid_node_count = self.space.valid_nodes
         self.cp.valid_inode_count = self.space.valid_inodes
-        return super().statfs()
+        said = super().statfs()
+        return said if ino is None else self.within_limits(said, self.live(ino))
 
     def _orphan_blocks(self) -> int:
         return 0  # their blocks are given back, or they are in use
