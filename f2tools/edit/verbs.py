@@ -558,13 +558,16 @@ def chattr(session: Session, words: tuple[Any, ...], recursive: bool, project: i
     """Change flags, or the project that quotas count for.
 
     FLAGS are letters of chattr(1): a append only, i immutable, A no atime, d no dump, c compress, m don't compress, S
-    sync, D sync directory, F casefold, P inherit project.  Write -- before flags to be removed.
+    sync, D sync directory, F casefold, P inherit project.  D, F and P are for directories: with -R, files do without
+    them.  Write -- before flags to be removed.
 
     \b
     Examples:
       f2tools chattr +i card.img:/etc/machine-id
       f2tools chattr -R -p 42 card.img:/home/pi
     """
+    from f2tools.f2fs.write.inode import fitting_flags
+
     flags = None if isinstance(words[0], Inside) else str(words[0])
     paths = tuple(word for word in words if isinstance(word, Inside))
     if not paths or len(paths) + (flags is not None) != len(words) or (flags is None and project is None):
@@ -580,5 +583,6 @@ def chattr(session: Session, words: tuple[Any, ...], recursive: bool, project: i
             if project is not None:
                 session.volume.set_projid(ino, project)
             if flags is not None:
-                session.volume.set_flags(ino, change_flags(flags, inode.i_flags & SETTABLE_FLAGS))
+                wanted = change_flags(flags, inode.i_flags & SETTABLE_FLAGS)
+                session.volume.set_flags(ino, fitting_flags(inode.i_mode, wanted) if recursive else wanted)
             session.note("chattr", path, flags=flags, project=project)

@@ -20,6 +20,7 @@ from f2tools.edit.acls import parse_rules, with_rules
 from f2tools.edit.paths import Inside, Outside, parse_path
 from f2tools.edit.words import words_of
 from f2tools.errors import Usage
+from f2tools.f2fs.layout.constants import F2FS_NODUMP_FL, F2FS_PROJINHERIT_FL
 from tests import images, judges
 from tests.dump.craft import f2
 from tests.f2fs.write.consistency import assert_consistent
@@ -526,6 +527,18 @@ def test_what_chattr_advises_for_a_feature_that_is_missing_works(tmp_path: Path)
     done("chattr", "-p", 42, f"{image}:/new")
     assert tree(image)["new"]["projid"] == 42
     assert "-O compression adds it" in f2("chattr", "+c", f"{image}:/new").err
+
+
+def test_chattr_gives_files_no_flags_of_directories(tmp_path: Path) -> None:
+    image = fresh(tmp_path, f"--size 64M -O {FULL}")
+    lines(image, "mkdir /d", "mkdir /d/e", "touch /d/f")
+    refused = f2("chattr", "+P", f"{image}:/d/f")
+    assert (refused.code, "Operation not supported" in refused.err) == (1, True), refused.err
+    done("chattr", "-R", "+Pd", "-p", 7, f"{image}:/d")
+    with f2tools.open(image) as volume:
+        flags = [volume.path(path).inode.i_flags for path in ("/d", "/d/e", "/d/f")]
+    assert [bool(found & F2FS_PROJINHERIT_FL) for found in flags] == [True, True, False]
+    assert all(found & F2FS_NODUMP_FL for found in flags)
 
 
 def test_files_that_do_not_say_their_size_are_copied_to_their_end(tmp_path: Path) -> None:

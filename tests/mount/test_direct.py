@@ -170,6 +170,7 @@ def test_flags_are_listed_changed_and_obeyed(tmp_path: Path) -> None:
         (directory / "inherits").write_bytes(bytes(100_000))
         assert "c" in run("lsattr", directory / "inherits").stdout.split()[0]
         assert "not supported" in run("chattr", "+j", file, check=False).stderr
+        assert "not supported" in run("chattr", "+P", file, check=False).stderr
         run("chattr", "-p", "77", directory)
         assert run("lsattr", "-pd", directory).stdout.split()[0] == "77"
         assert file.read_bytes() == b"as it is, and more"

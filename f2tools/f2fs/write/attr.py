@@ -26,6 +26,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.xattr import XATTR_INDEX_POSIX_ACL_ACCESS
 from f2tools.f2fs.volume.acl import build_disk, parse_disk
 from f2tools.f2fs.volume.xattr import raw_xattrs, visible_xattrs, xattrs_of
+from f2tools.f2fs.write.inode import fitting_flags
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.orphan import Orphans
 from f2tools.f2fs.write.parts import check_ids, fail
@@ -115,18 +116,19 @@ class Attributes(Orphans):
         ]
 
     def set_flags(self, ino: int, flags: int) -> None:
-        """chattr: the flags that users may set, FS_*_FL; OSError EINVAL, ENOTEMPTY, EOPNOTSUPP where they can't be."""
+        """chattr: the flags that users may set, FS_*_FL; OSError EINVAL, ENOTEMPTY, EOPNOTSUPP where they can't be.
+
+        Those for directories are for nothing else: see f2fs_fileattr_set().
+        """
         with self.operation(1, adds=False) as op:
             inode = op.live(ino)
-            if flags & ~SETTABLE_FLAGS:
+            if flags & ~SETTABLE_FLAGS or flags != fitting_flags(inode.i_mode, flags):
                 fail(errno.EOPNOTSUPP)
             changed = (inode.i_flags ^ flags) & SETTABLE_FLAGS
             if changed & F2FS_CASEFOLD_FL:
                 if not self.geo.feature & F2FS_FEATURE_CASEFOLD:
                     fail(errno.EOPNOTSUPP)
-                if not inode.is_dir:
-                    fail(errno.ENOTDIR)
-                if not self.names.is_empty(inode):
+                if inode.is_dir and not self.names.is_empty(inode):
                     fail(errno.ENOTEMPTY)
             if flags & F2FS_PROJINHERIT_FL and not self.geo.feature & F2FS_FEATURE_PRJQUOTA:
                 fail(errno.EOPNOTSUPP)

@@ -121,7 +121,7 @@ class InodeMaker:
         flags = directory.i_flags & INHERITED_FLAGS
         if stat.S_ISDIR(mode):
             return flags | F2FS_INDEX_FL
-        return flags & (~NOT_FOR_FILES if stat.S_ISREG(mode) else FOR_OTHERS)
+        return fitting_flags(mode, flags)
 
     def _set_extra(self, inode: LiveInode, seconds: int, nsec: int, projid: int) -> None:
         feature = self.geo.feature
@@ -153,6 +153,13 @@ class InodeMaker:
         """The device that a device node stands for; in the old form where the numbers fit, as __set_inode_rdev()."""
         inode.block[INODE_ADDR_OFFSET + inode.extra_isize :][:12].view("<u4")[:] = device_words(major, minor)
         self._nodes.touch(inode)
+
+
+def fitting_flags(mode: int, flags: int) -> int:
+    """Those of some flags that a file of this mode may have; see f2fs_mask_flags() in fs/f2fs/f2fs.h."""
+    if stat.S_ISDIR(mode):
+        return flags
+    return flags & (~NOT_FOR_FILES if stat.S_ISREG(mode) else FOR_OTHERS)
 
 
 def extensions(sb: SuperBlock) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:

@@ -11,7 +11,15 @@ import pytest
 
 from f2tools.device import open_device
 from f2tools.errors import F2fsError
-from f2tools.f2fs.layout.constants import F2FS_COMPR_FL, F2FS_PROJINHERIT_FL, F2FS_ROOT_INO
+from f2tools.f2fs.layout.constants import (
+    F2FS_CASEFOLD_FL,
+    F2FS_COMPR_FL,
+    F2FS_DIRSYNC_FL,
+    F2FS_NODUMP_FL,
+    F2FS_PROJINHERIT_FL,
+    F2FS_ROOT_INO,
+    F2FS_SYNC_FL,
+)
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.inode import has_extension
 from f2tools.f2fs.write.namei import RENAME_EXCHANGE
@@ -315,6 +323,29 @@ def test_quotas_follow_owners_and_projects(tmp_path: Path) -> None:
         twin.link(twin.create(ROOT, b"outside", FILE), top, b"inside")
     assert caught.value.errno == errno.EXDEV
     closed_and_judged(path, twin)
+
+
+def test_flags_for_directories_are_refused_to_others(tmp_path: Path) -> None:
+    path = fresh(tmp_path, f"--size 64M -C utf8 -O {FULL}")
+    with writable(path) as volume:
+        file, fifo, directory = (
+            volume.create(ROOT, b"file", FILE), volume.create(ROOT, b"fifo", stat.S_IFIFO | 0o644),
+            volume.mkdir(ROOT, b"directory", 0o755),
+        )  # fmt: skip
+        for ino, flags in (
+            (file, F2FS_PROJINHERIT_FL), (file, F2FS_CASEFOLD_FL), (file, F2FS_DIRSYNC_FL | F2FS_NODUMP_FL),
+            (fifo, F2FS_SYNC_FL),
+        ):  # fmt: skip
+            with pytest.raises(OSError) as caught:
+                volume.set_flags(ino, flags)
+            assert caught.value.errno == errno.EOPNOTSUPP
+            assert not volume.live(ino).i_flags
+        volume.set_flags(fifo, F2FS_NODUMP_FL)
+        volume.set_flags(directory, F2FS_PROJINHERIT_FL | F2FS_CASEFOLD_FL | F2FS_DIRSYNC_FL)
+        volume.live(file).set(i_flags=F2FS_PROJINHERIT_FL)  # as it was taken before
+        volume.set_flags(file, F2FS_NODUMP_FL)
+        assert volume.live(file).i_flags == F2FS_NODUMP_FL
+    judge(path)
 
 
 def test_a_directory_is_not_exchanged_with_one_in_it_whatever_their_projects(tmp_path: Path) -> None:
