@@ -159,11 +159,11 @@ class Attributes(Orphans):
             self.maker.set_compression(inode, self.compress_options)
 
     def set_projid(self, ino: int, projid: int) -> None:
-        """The project of a file; EOPNOTSUPP where the volume has none, EINVAL beyond 32 bits."""
+        """The project of a file, immutable or not; EOPNOTSUPP where there is none, EINVAL beyond 32 bits, EDQUOT."""
         if not 0 <= index(projid) <= U32_MAX:
             fail(errno.EINVAL)
         with self.operation(1, adds=False) as op:
-            inode = self._changeable(op.live(ino))
+            inode = op.live(ino)
             if not self.geo.feature & F2FS_FEATURE_PRJQUOTA or "i_projid" not in inode.extra:
                 fail(errno.EOPNOTSUPP)
             now = self.clock()

@@ -458,15 +458,15 @@ class FileData:
         what, keep = mode & ~FALLOC_FL_KEEP_SIZE, bool(mode & FALLOC_FL_KEEP_SIZE)
         if what not in known or (what and inode.compressed):
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        if what == FALLOC_FL_PUNCH_HOLE and not keep:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        if offset + length > self._mapper.max_blocks(inode) * self.geo.block_size:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         if what == FALLOC_FL_PUNCH_HOLE:
-            if not keep:
-                raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
             if offset < inode.i_size:
                 self.punch(inode, offset, length)
             return
         if what not in (FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE):
-            if offset + length > self._mapper.max_blocks(inode) * self.geo.block_size:
-                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
             (self._zero_range if what else self._preallocate)(inode, offset, length)
             if offset + length > inode.i_size:
                 if keep:
@@ -493,8 +493,7 @@ class FileData:
     def punch(self, inode: LiveInode, offset: int, length: int) -> None:
         """Make a hole: whole blocks are given back, parts of blocks become zeros."""
         self.convert_inline(inode)
-        end = min(offset + length, self._mapper.max_blocks(inode) * self.geo.block_size)
-        first, last = self._clear(inode, offset, end)
+        first, last = self._clear(inode, offset, offset + length)
         self._mapper.release(inode, first, last)
         self._nodes.touch(inode)
 

@@ -15,6 +15,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_CASEFOLD_FL,
     F2FS_COMPR_FL,
     F2FS_DIRSYNC_FL,
+    F2FS_IMMUTABLE_FL,
     F2FS_NODUMP_FL,
     F2FS_PROJINHERIT_FL,
     F2FS_ROOT_INO,
@@ -346,6 +347,31 @@ def test_flags_for_directories_are_refused_to_others(tmp_path: Path) -> None:
         volume.set_flags(file, F2FS_NODUMP_FL)
         assert volume.live(file).i_flags == F2FS_NODUMP_FL
     judge(path)
+
+
+def test_an_immutable_file_can_be_counted_for_another_project(tmp_path: Path) -> None:
+    path = fresh(tmp_path, f"--size 64M -O {FULL}")
+    with writable(path) as volume:
+        ino = volume.create(ROOT, b"file", FILE)
+        volume.set_flags(ino, F2FS_IMMUTABLE_FL)
+        volume.set_projid(ino, 7)
+        assert volume.live(ino).extra["i_projid"] == 7
+    judge(path)
+
+
+@pytest.mark.parametrize("mode", [0, 1, 3, 8, 16, 32])
+def test_fallocate_beyond_the_largest_size_is_refused_in_every_mode(mode: int, tmp_path: Path) -> None:
+    with writable(fresh(tmp_path)) as volume:
+        ino = volume.create(ROOT, b"file", FILE)
+        volume.write(ino, 0, b"content")
+        most = volume.mapper.max_blocks(volume.live(ino)) * BLOCK
+        for offset, length in ((0, most + BLOCK), (most, BLOCK), (1 << 62, 1 << 62)):
+            with pytest.raises(OSError) as caught:
+                volume.fallocate(ino, mode, offset, length)
+            assert caught.value.errno == errno.EFBIG
+        assert volume.read_at(ino, 0, 10) == b"content"
+        volume.fallocate(ino, 3, 0, most)
+        assert volume.read_at(ino, 0, 10) == bytes(7)
 
 
 def test_a_directory_is_not_exchanged_with_one_in_it_whatever_their_projects(tmp_path: Path) -> None:
