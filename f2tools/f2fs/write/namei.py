@@ -22,6 +22,7 @@ from f2tools.f2fs.layout.xattr import XATTR_INDEX_POSIX_ACL_ACCESS, XATTR_INDEX_
 from f2tools.f2fs.volume.acl import build_disk, parse_disk
 from f2tools.f2fs.volume.dentries import Dentry
 from f2tools.f2fs.volume.xattr import xattrs_of
+from f2tools.f2fs.write.dir import Place
 from f2tools.f2fs.write.file import Content
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.parts import check_ids, fail
@@ -78,7 +79,6 @@ class Namei(Content):
             if directory.encrypted:  # its files are, with or without a name
                 fail(errno.ENOKEY)
             mode, access, default = self._inherited(directory, stat.S_IFREG | stat.S_IMODE(mode), 0)
-            self.space.require(2, 2)
             now, generation = self.clock(), self.new_generation()
             self.midway = True
             inode = self.maker.make(directory, b"", mode, uid, gid, now, generation, self.compress_options)
@@ -123,18 +123,29 @@ class Namei(Content):
             if stat.S_ISDIR(mode) and directory.i_links >= LINK_MAX:
                 fail(errno.EMLINK, name)
             mode, access, default = self._inherited(directory, mode, umask)
-            self.space.require(3, 2)
             now, generation = self.clock(), self.new_generation()
             self.midway = True
-            place = self.names.room(directory, name)
             inode = self.maker.make(directory, name, mode, uid, gid, now, generation, self.compress_options)
             self._finish(inode, access, default, fill)
+            place = self._room_for(inode, directory, name)
             if inode.is_dir:
                 self.names.fill_new(inode, parent)
                 directory.set(i_links=directory.i_links + 1)
             self.names.add(directory, place, name, inode.ino, file_type(mode))
             self.stamp_at(directory, now, modified=True)
             return inode.ino
+
+    def _room_for(self, made: LiveInode | None, directory: LiveInode, name: bytes) -> Place:
+        """`Directories.room`; refused, an inode that was made for it is gone again.
+
+        It comes last of what may be refused: the block that a directory has got is not taken back.
+        """
+        try:
+            return self.names.room(directory, name)
+        except OSError:
+            if made is not None:
+                self._evict(made)
+            raise
 
     def _finish(
         self,
@@ -319,12 +330,7 @@ class Namei(Content):
             self.maker.set_rdev(ghost, 0, 0)
         place = None
         if there is None:
-            try:
-                place = self.names.room(target, new_name)
-            except OSError:
-                if ghost is not None:
-                    self._evict(ghost)
-                raise
+            place = self._room_for(ghost, target, new_name)
             if directory is target:
                 entry = self._still(directory, entry)
         # from here on nothing is taken, so that a full volume refuses nothing half done

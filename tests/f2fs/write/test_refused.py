@@ -254,3 +254,46 @@ def test_attributes_of_a_full_volume_change_and_go(tmp_path: Path) -> None:
     assert not twin.full
     twin.volume.close()
     judge(path, twin.model)
+
+
+@pytest.mark.parametrize("left", range(4))
+def test_a_full_volume_takes_what_has_room(left: int, tmp_path: Path) -> None:
+    """A directory that is full of short names needs a block for a long one; a file is one block."""
+    path = fresh(tmp_path)
+    twin, _, large = full_tree(path, left)
+    done = 0
+    for n in range(5):
+        done += twin.attempt("create", ROOT, b"new%d" % n, FILE) is not None
+    assert done == left
+    assert twin.volume.space.free_blocks == 0
+    assert twin.attempt("mkdir", large, b"a directory of a name that is long" * 7, 0o755) is None
+    assert_same(twin.volume, twin.model)
+    twin.volume.close()
+    judge(path, twin.model)
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "acl"])
+def test_a_file_that_the_quota_refuses_takes_nothing(kind: str, tmp_path: Path) -> None:
+    path = fresh(tmp_path, f"--size 64M -O {FULL}")
+    twin = Twin(writable(path))
+    top = twin.mkdir(ROOT, b"top", 0o777, PEOPLE, PEOPLE)
+    if kind == "acl":
+        many = [(GROUP, 4, 100 + n) for n in range(60)]
+        twin.setxattr(top, "system.posix_acl_default",
+                      acl((USER_OBJ, 6, -1), (GROUP_OBJ, 6, -1), *many, (MASK, 6, -1), (OTHER, 4, -1)))  # fmt: skip
+    volume = twin.volume
+    used = volume.quota("user", PEOPLE)
+    inodes, blocks = (17, 50) if kind == "file" else (40, 2)  # 16 such names fill two blocks
+    volume.set_quota("user", PEOPLE, inodes_hard=inodes, space_hard=used.space + blocks * BLOCK)
+    for n in range(60):
+        free, full = volume.space.free_blocks, twin.full
+        name = b"name %02d " % n * 25
+        if kind == "link":
+            twin.attempt("symlink", top, name, b"/x" * 1900, PEOPLE, PEOPLE)
+        else:
+            twin.attempt("create", top, name, FILE, PEOPLE, PEOPLE)
+        assert volume.space.free_blocks == free or twin.full == full
+    assert twin.full > 10
+    assert_same(volume, twin.model)
+    volume.close()
+    judge(path, twin.model)
