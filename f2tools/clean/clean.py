@@ -34,6 +34,7 @@ KEPT_FREE = 4  # sections: a data log and three node logs may each need one whil
 NOTHING_LEFT = "nothing more can be won: moving what is valid would fill as many sections as it frees"
 ALL_YOUNG = "no section is old enough for the policy age-threshold"
 NO_ROOM = "there is no room left to move blocks into, neither free sections nor holes"
+NO_ROOM_BELOW = "the storage layer has no room left to move blocks into"
 TARGET_FREE = "the target of free sections is reached"
 ENOUGH_CLEANED = "as many sections as were asked for are cleaned"
 
@@ -173,12 +174,20 @@ class _Run:
             section = self._with_room(among, section)
             if section is None:
                 return NO_ROOM, open_ended
+            if volume.short_of_room(self._valid(section)):
+                if not volume.win_room():
+                    return NO_ROOM_BELOW, open_ended
+                continue
             self.touched = True
             try:
                 volume.cleaner.clean(section)
             except Pinned:
                 continue
             advance(1)
+
+    def _valid(self, section: int) -> int:
+        per = self._volume.geo.segs_per_sec
+        return int(self._volume.segments.vblocks[section * per : (section + 1) * per].sum())
 
     def _reached(self, cleaned: int) -> str | None:
         """Why to stop, if the goal is reached; a checkpoint shows how much is really free."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from f2tools.defrag.files import FileMap, map_file
 from f2tools.defrag.move import KINDS, Mover, copy_blocks
-from f2tools.defrag.room import Room
+from f2tools.defrag.room import Room, device_room
 from f2tools.errors import Corrupt, F2fsError, Unsupported, Usage, Where
 from f2tools.f2fs.layout.constants import (
     F2FS_DEVICE_ALIAS_FL,
@@ -30,7 +30,7 @@ from f2tools.f2fs.write.volume import WritableVolume
 
 
 class NoRoom(F2fsError):
-    """There are not so many free blocks on that side of the target."""
+    """There are not so many free blocks on that side of the target, or the device has no room for so many at once."""
 
     exit_code = 1
 
@@ -107,6 +107,8 @@ class _RangeMover:
         kinds = volume.segments.types[volume.geo.segno(old)]
         fresh = self._places(old, kinds, wanted)
         owners = self._owners(old)
+        if old.size + 2 * np.unique(owners["nid"]).size > device_room(volume):
+            raise NoRoom(f"the storage layer has no room for a second copy of {old.size} blocks; nothing was moved")
         inos = self._inos(old, owners, kinds < NR_CURSEG_DATA_TYPE)
         before = [map_file(volume, volume.live(ino), b"") for ino in inos]
         data = kinds < NR_CURSEG_DATA_TYPE

@@ -1,7 +1,8 @@
 """Files in one piece, and on request in an order: batch after batch, each made safe by a checkpoint.
 
-A batch moves what has room at the time; its checkpoint frees the old places, and the next batch has them too.  Where no
-run is long enough for what is left, sections are emptied first, by moving whole fragments of files into holes.
+A batch moves what has room at the time, on the volume and on the device; its checkpoint frees the old places, and the
+next batch has them too.  Where no run is long enough for what is left, sections are emptied first, by moving whole
+fragments of files into holes.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from f2tools.defrag.empty import Emptier
 from f2tools.defrag.files import FileMap, map_file
 from f2tools.defrag.move import Mover, Task, log_of
 from f2tools.defrag.plan import MOST_NODES, Cursor, in_fewer_pieces, in_one_piece, jumps_of, lie_in_order
-from f2tools.defrag.room import Room, free_histogram
+from f2tools.defrag.room import Room, device_room, free_histogram
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_BLKZONED
 from f2tools.f2fs.write.volume import WritableVolume
 
 NO_RUN = "no free run is long enough, nor can sections be emptied for one; f2tools clean may win some"
 NO_ROOM = "no free sections for the nodes"
+NO_ROOM_BELOW = "the storage layer has no room for a second copy of it"
 PARTLY = "no free run is long enough for all of it"
 PINNED = "pinned"
 PLENTY = 5  # a share of one in so many free sections beside the reserve
@@ -106,6 +108,11 @@ def nodes_scattered(file: FileMap) -> bool:
     return len(file.nodes) > 1 + -(-count // 512)
 
 
+def to_write(file: FileMap) -> int:
+    """Blocks that moving a whole file writes, each node with a block of the NAT."""
+    return file.blocks + 2 * (int(file.nodes[:, 1].sum()) + 1)
+
+
 class Defrag:
     """One run over one volume, which is open for writing; `advance` is told of moved blocks."""
 
@@ -148,6 +155,8 @@ class Defrag:
     def _why(self, file: FileMap) -> str:
         if self._stays(file):
             return str(file.why_fixed)
+        if to_write(file) > device_room(self._volume):
+            return NO_ROOM_BELOW
         return PARTLY if file.ino in self._moved else NO_RUN
 
     def _batch(self, queue: Sequence[FileMap], now: dict[int, FileMap]) -> bool:
@@ -156,7 +165,7 @@ class Defrag:
         tasks: list[Task] = []
         nodes = 0
         for file in queue:
-            if nodes >= MOST_NODES:
+            if nodes >= MOST_NODES or (tasks and to_write(file) > room.device_blocks):
                 break
             task = self._task(file, room)
             if task is not None:
@@ -248,7 +257,7 @@ class Defrag:
         left: list[tuple[FileMap, str]] = [(file, str(file.why_fixed)) for file in files if self._stays(file)]
         for kind, some in sorted(logs.items()):
             if not lie_in_order(some, self._section_blocks):
-                left += ((file, NO_RUN) for file in self._lay_down(kind, some, now))
+                left += ((file, self._why(file)) for file in self._lay_down(kind, some, now))
         return self._outcome(files, now, left, before)
 
     def _lay_down(self, kind: int, files: Sequence[FileMap], now: dict[int, FileMap]) -> list[FileMap]:
@@ -258,7 +267,7 @@ class Defrag:
             room, tasks, later, nodes = self._room(), list[Task](), list[FileMap](), 0
             total = sum(file.blocks for file in queue)
             for index, file in enumerate(queue):
-                if nodes >= MOST_NODES:
+                if nodes >= MOST_NODES or (tasks and to_write(file) > room.device_blocks):
                     later += queue[index:]
                     break
                 inode = self._volume.live(file.ino)

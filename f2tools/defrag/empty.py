@@ -114,7 +114,7 @@ class Emptier:
             file = self._files[owner]
             kind = log_of(self._volume, self._volume.live(file.ino))
             place = room.fits(kind, count)
-            if place is None:
+            if place is None or count > room.device_blocks:
                 return None
             room.take(kind, place, count)
             moves.setdefault(owner, []).append(Move(int(file.runs[:number, 1].sum()), count, place))

@@ -66,16 +66,19 @@ class Mover:
         self.checkpoints = 0
 
     def settle(self) -> None:
-        """Free what the last checkpoint leaves free: nothing may wait for one."""
+        """Free what the last checkpoint leaves free: nothing may wait for one, nor take room of the device."""
         segments = self._volume.segments
         if segments.held.any() or segments.prefree or self._volume.nodes.dirty:
             self.checkpoint()
+        else:
+            self._volume.discard_free()
 
     def checkpoint(self, unmount: bool = False) -> None:
-        """Make safe what was moved."""
+        """Make safe what was moved; a device that may be full before its end gets the old places back."""
         self._volume.checkpoint(unmount)
         self._volume.nodes.shrink()
         self.checkpoints += 1
+        self._volume.discard_free()
 
     def move(self, tasks: Sequence[Task]) -> None:
         """Move the blocks of some files, then write their nodes, a file's next to each other."""

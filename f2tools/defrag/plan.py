@@ -20,7 +20,7 @@ MOST_NODES = 8192  # of a batch: they wait in memory
 def in_one_piece(file: FileMap, kind: int, room: Room) -> tuple[Move, ...]:
     """A whole file into the smallest run that has room; nothing where there is none."""
     place = room.fits(kind, file.blocks)
-    if place is None:
+    if place is None or file.blocks > room.device_blocks:
         return ()
     room.take(kind, place, file.blocks)
     return (Move(0, file.blocks, place),)
@@ -80,6 +80,8 @@ class Cursor:
 
     def place(self, file: FileMap, left: int, room: Room) -> tuple[Move, ...]:
         """The next place in which a file has room in one piece; `left`: blocks of this file and those after it."""
+        if file.blocks > room.device_blocks:
+            return ()
         if self.at is None:
             start = room.fits(self.kind, left)
             place = start if start is not None else room.next_fit(self.kind, file.blocks, 0)

@@ -3,6 +3,7 @@
 A block counts as free that neither the present state nor the last checkpoint uses, so this is asked for right after a
 checkpoint.  Of sections in which a log is open only the log's next blocks may be taken, in their order; in a zoned
 volume only those and whole sections, as zones are written from their start.  No run crosses from a device to the next.
+A device that may be full before its end sets a limit of its own: it holds what moves twice until the next checkpoint.
 """
 
 from __future__ import annotations
@@ -14,11 +15,23 @@ from numpy.typing import NDArray
 
 from f2tools.defrag.files import device_starts
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_BLKZONED, NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE
+from f2tools.f2fs.write.balance import SPARE_BLOCKS
 from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.f2fs.write.volume import WritableVolume
 
 KEPT_FREE = 1  # section beside the reserve of the cleaner, for later writes
+NO_LIMIT = 1 << 62  # blocks; more than any volume has
+TABLE_SHARE = 64  # one block of so many that a device still takes is for tables that follow: SIT, SSA
 _CHUNK = 4096  # segments looked at in one go
+
+
+def device_room(volume: WritableVolume) -> int:
+    """How many blocks the device takes until the next checkpoint; NO_LIMIT where it has room for all of the volume."""
+    room = volume.device.room_bytes
+    if room is None:
+        return NO_LIMIT
+    blocks = max(0, room // volume.geo.block_size - SPARE_BLOCKS)
+    return blocks - blocks // TABLE_SHARE
 
 
 class Runs:
@@ -60,6 +73,7 @@ class Room:
         self._geo = volume.geo
         self._per = volume.geo.segs_per_sec * volume.geo.blocks_per_seg
         segments = volume.segments
+        self.device_blocks = device_room(volume)
         self.keep = segments.reserved_sections + KEPT_FREE if keep is None else keep
         count, per = segments.sections, volume.geo.segs_per_sec
         open_sections = {curseg.segno // per for curseg in segments.cursegs}
@@ -141,6 +155,8 @@ class Room:
 
     def pledge(self, kind: int, nodes: int) -> bool:
         """Keep room for so many more blocks of a node log; False, and nothing is kept, where there is none."""
+        if 2 * nodes > self.device_blocks:  # each with a block of the NAT
+            return False
         wanted = self._nodes[kind] + nodes
         sections = int(self._sections(max(0, wanted - self._node_room[kind])))
         more = sections - int(self._sections(max(0, self._nodes[kind] - self._node_room[kind])))
@@ -148,6 +164,7 @@ class Room:
             return False
         self._nodes[kind] = wanted
         self._pledged += more
+        self.device_blocks -= 2 * nodes
         return True
 
     def fits(self, kind: int, count: int) -> int | None:
@@ -214,7 +231,9 @@ class Room:
         holes = self.holes[kind].count
         follow = np.minimum(self._extended(kind) - holes, spare)
         longest = int((holes + follow).max()) if holes.size else 0
-        return max(longest, min(int(self.whole.count.max()), spare)) if self.whole.count.size else longest
+        if self.whole.count.size:
+            longest = max(longest, min(int(self.whole.count.max()), spare))
+        return min(longest, self.device_blocks)
 
     def _sections(self, count: Any) -> Any:
         return -(-count // self._per)
@@ -236,6 +255,7 @@ class Room:
 
     def take(self, kind: int, start: int, count: int) -> None:
         """Use up so many blocks from `start` on, where a run of this log or of whole sections begins."""
+        self.device_blocks -= count
         holes = self.holes[kind]
         found = np.flatnonzero((holes.start == start) & (holes.count > 0))
         if found.size:

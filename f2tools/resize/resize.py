@@ -357,7 +357,8 @@ def empty(volume: WritableVolume, start: int, end: int, advance: Advance) -> int
     """Move everything that is valid in the main area to the blocks from `start` up to `end`, and make it safe: how
     many.
 
-    NoFreeSegment where room runs out, Unsupported where something may not move; the last checkpoint counts then.
+    NoFreeSegment where room runs out, DoesNotFit where that of the device does, Unsupported where something may not
+    move; the last checkpoint counts then.
     """
     segments, per = volume.segments, volume.geo.segs_per_sec
     first = volume.geo.start_block(np.arange(segments.sections, dtype=np.int64) * per)
@@ -370,6 +371,7 @@ def empty(volume: WritableVolume, start: int, end: int, advance: Advance) -> int
         for section in sections.tolist():
             _leave(volume, outside)
             _make_room(volume)
+            _room_below(volume, section)
             try:
                 count = volume.cleaner.clean(section)
             except Pinned:
@@ -413,6 +415,17 @@ def _make_room(volume: WritableVolume) -> None:
 
     if not enough(0):
         make_room(volume.cleaner, segments, enough, volume.checkpoint)
+
+
+def _room_below(volume: WritableVolume, section: int) -> None:
+    """Room for what a section holds on a device that may be full before its end."""
+    per = volume.geo.segs_per_sec
+    while volume.short_of_room(int(volume.segments.vblocks[section * per : (section + 1) * per].sum())):
+        if not volume.win_room():
+            raise DoesNotFit(
+                "the storage layer has no room to move blocks into; nothing is lost, the volume is as large as it was:"
+                " free some space in it, or ask for another size"
+            )
 
 
 def _who_is_pinned(volume: WritableVolume, section: int) -> str:

@@ -115,7 +115,7 @@ class Balance(Charging):
             self.usable()
         if not self._calm(blocks):
             self.balance(blocks)
-            if adds and blocks and not self._busy and self._short_of_room(blocks):
+            if adds and blocks and not self._busy and self.short_of_room(blocks):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._changed = True
 
@@ -135,9 +135,9 @@ class Balance(Charging):
         if self._busy or self._calm(blocks):
             return
         self.midway = True
-        if self._short_of_room(blocks) and self.unsaved:
+        if self.short_of_room(blocks) and self.unsaved:
             self.checkpoint()
-            discard_unused(self.device, self.geo, self.segments.valid_map)
+            self.discard_free()
         if self.files.page_count >= self._pages_held:
             pages, segments = self.files.page_count, self.segments
             # before the holes run out: a checkpoint makes holes of what was overwritten since the last one
@@ -168,12 +168,12 @@ class Balance(Charging):
         dirty = len(nodes.dirty)
         if pages >= self._pages_held or dirty >= self._nodes_held or nodes.holds_much:
             return False
-        if self._may_be_full and self._short_of_room(blocks):
+        if self._may_be_full and self.short_of_room(blocks):
             return False
         left = segments.free_sections - segments.reserved_sections - 2
         return left > (dirty + pages + blocks + 8) // self._blocks_per_section
 
-    def _short_of_room(self, blocks: int) -> bool:
+    def short_of_room(self, blocks: int) -> bool:
         """Whether the device may be full before what is in memory, and so many blocks more, are safe.
 
         Each block may need another one of the tables that lead to it.
@@ -184,6 +184,18 @@ class Balance(Charging):
         waiting = self.files.page_count + len(self.nodes.dirty) + blocks
         waiting += self.segments.node_blocks_written - self._nodes_at_checkpoint  # recovery would write them anew
         return room < (2 * waiting + SPARE_BLOCKS) * self.geo.block_size
+
+    def discard_free(self) -> None:
+        """Right after a checkpoint: discard what it doesn't need, on a device that may be full before its end."""
+        if self._may_be_full:
+            discard_unused(self.device, self.geo, self.segments.valid_map)
+
+    def win_room(self) -> bool:
+        """A checkpoint, and `discard_free`: whether the device has more room then."""
+        before = self.device.room_bytes
+        self.sync()
+        self.discard_free()
+        return before is not None and (self.device.room_bytes or 0) > before
 
     @cached_property
     def _may_be_full(self) -> bool:

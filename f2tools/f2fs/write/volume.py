@@ -201,7 +201,7 @@ class WritableVolume(Namei):
 
     def _recover(self, roll_forward: bool, until: int | Mapping[int, int] | None) -> None:
         """Free files that were open without a name; bring back what was fsync'ed after the checkpoint."""
-        if self._may_be_full and self._short_of_room(2 * len(find_fsync_chain(self).chain)):
+        if self._may_be_full and self.short_of_room(2 * len(find_fsync_chain(self).chain)):
             with suppress(Corrupt):  # then the table of what is in use is not to be believed
                 check_counts(self)
                 _discard_unneeded(self, roll_forward, until)
