@@ -91,7 +91,7 @@ def _policies(vol: Volume, problems: list[str]) -> list[dict[str, Any]]:
     found = _attempt(problems, vol.policies) or []
     fitting = {use.key for use in found}
     idle = (source for source in vol.keyring.sources if not fitting.intersection(source))
-    problems += (f"{source[0].source} opens nothing here: {vol.keyring.describe([source])}" for source in idle)
+    problems += vol.keyring.say_idle(idle)
     return [use.as_dict() for use in found]
 
 

@@ -71,6 +71,8 @@ def _read_only(request: MountRequest, volume_on: Callable[[Device], Volume]) -> 
         volume = volume_on(device)
         request.warnings += volume.warnings
         volume.nodes.inode(3)  # what can't be used at all is reported now
+        with suppress(F2fsError):
+            request.warnings += volume.idle_keys()
         return Tree(volume)
     except BaseException:
         device.close()

@@ -57,6 +57,18 @@ def test_a_mount_with_keys_shows_what_the_kernel_shows(name: str, tmp_path: Path
     tree.close()
 
 
+@pytest.mark.parametrize("options", [["ro"], ["norecovery"], ["as-of=2100-01-01"]])
+@pytest.mark.parametrize("name", ["fscrypt", "base"])
+def test_a_key_that_opens_nothing_is_named(name: str, options: list[str], tmp_path: Path) -> None:
+    right = keys_in(tmp_path, "fscrypt", "v2-adiantum")
+    (tmp_path / "wrong").write_bytes(bytes(range(64)))
+    keys = [*right, str(tmp_path / "wrong")]
+    request = MountRequest(str(images.reference(name).path), str(tmp_path), parse_options(options), keys=keys)
+    open_tree(request).close()
+    idle = [text.partition(" opens nothing here: ")[0] for text in request.warnings if "opens nothing" in text]
+    assert idle == (keys[1:] if name == "fscrypt" else keys)
+
+
 def test_with_keys_nothing_is_written_and_other_directories_stay_locked(tmp_path: Path) -> None:
     case = images.reference("fscrypt")
     keys = keys_in(tmp_path, "fscrypt", "v2-adiantum")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -156,6 +157,10 @@ class Keyring:
         """Keys for messages (all if none are named), each by both of its names."""
         chosen = [key for source in (self.sources if sources is None else sources) for key in source]
         return ", or ".join(f"identifier {key.identifier.hex()}, descriptor {key.descriptor.hex()}" for key in chosen)
+
+    def say_idle(self, sources: Iterable[Sequence[MasterKey]]) -> list[str]:
+        """Sentences about keys that open nothing."""
+        return [f"{source[0].source} opens nothing here: {self.describe([source])}" for source in sources]
 
 
 # -- policies ---------------------------------------------------------------------------------------------------------
@@ -396,19 +401,32 @@ class PolicyUse(NamedTuple):
 def policies_in_use(nat: Nat, nodes: NodeReader, keyring: Keyring) -> list[PolicyUse]:
     """The policies of all inodes, most used first; those without a sound context don't count.  Reads every inode."""
     counts: dict[Policy, int] = {}
+    for policy in _policies_of_inodes(nat, nodes):
+        counts[policy] = counts.get(policy, 0) + 1
+    used = sorted(counts.items(), key=lambda item: (-item[1], item[0].key_id))
+    return [PolicyUse(policy, count, keyring.find(policy.key_id)) for policy, count in used]
+
+
+def idle_sources(nat: Nat, nodes: NodeReader, keyring: Keyring) -> list[list[MasterKey]]:
+    """The keys that open no inode, as they were given.  Reads inodes until each has opened one."""
+    idle = list(keyring.sources)
+    for policy in _policies_of_inodes(nat, nodes) if idle else ():
+        key = keyring.find(policy.key_id)
+        idle = [source for source in idle if key not in source]
+        if not idle:
+            break
+    return idle
+
+
+def _policies_of_inodes(nat: Nat, nodes: NodeReader) -> Iterator[Policy]:
     entries = nat.entries()
     inos = np.flatnonzero((entries["block_addr"] != 0) & (entries["ino"] == np.arange(len(entries))))
     for at in range(0, inos.size, BATCH):
         for inode in nodes.inodes(inos[at : at + BATCH].tolist()):
             if not isinstance(inode, Inode) or not inode.encrypted:
                 continue
-            try:
-                policy = parse_context(encryption_context(nodes, inode) or b"")[0]
-            except (F2fsError, ValueError):
-                continue
-            counts[policy] = counts.get(policy, 0) + 1
-    used = sorted(counts.items(), key=lambda item: (-item[1], item[0].key_id))
-    return [PolicyUse(policy, count, keyring.find(policy.key_id)) for policy, count in used]
+            with suppress(F2fsError, ValueError):
+                yield parse_context(encryption_context(nodes, inode) or b"")[0]
 
 
 def decrypt_target(key: FileKey, content: bytes, where: Where) -> bytes:

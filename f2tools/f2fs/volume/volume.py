@@ -27,7 +27,15 @@ from f2tools.f2fs.volume.checkpoint import Pack, Which, choose_pack, read_orphan
 from f2tools.f2fs.volume.data import DataReader
 from f2tools.f2fs.volume.dentries import Dentry, Listed, names_in, parse_dentries
 from f2tools.f2fs.volume.dir import DirReader, nokey_name
-from f2tools.f2fs.volume.fscrypt import Keyring, PolicyUse, Secrets, decrypt_target, policies_in_use, symlink_ciphertext
+from f2tools.f2fs.volume.fscrypt import (
+    Keyring,
+    PolicyUse,
+    Secrets,
+    decrypt_target,
+    idle_sources,
+    policies_in_use,
+    symlink_ciphertext,
+)
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.nat import Nat
@@ -158,6 +166,12 @@ class Volume:
         if not self.geo.feature & F2FS_FEATURE_ENCRYPT:
             return []
         return policies_in_use(self.nat, self.nodes, self.keyring)
+
+    def idle_keys(self) -> list[str]:
+        """Sentences about given keys that open nothing.  Reads inodes until each key has opened one."""
+        if not self.geo.feature & F2FS_FEATURE_ENCRYPT:
+            return self.keyring.say_idle(self.keyring.sources)
+        return self.keyring.say_idle(idle_sources(self.nat, self.nodes, self.keyring))
 
     def locked(self, inode: Inode) -> bool:
         """Whether content, names or target of an inode are ciphertext for which there is no key."""
