@@ -7,21 +7,27 @@ nbdkit runs its own Python: PYTHONPATH must lead it to f2tools and what that nee
 
 from __future__ import annotations
 
+import os
+
 import nbdkit
 
 from f2tools.device import open_device
+from f2tools.device.media.remote import is_url
 
 image = None
 
 
 def config(key, value):
     global image
-    image = value
+    if key != "image":
+        raise RuntimeError(f"{key}: not known; image=FILE is")
+    image = value if is_url(value) else os.path.abspath(value)  # in the background nbdkit is in another directory
 
 
 def config_complete():
     if image is None:
         raise RuntimeError("image=FILE is needed")
+    open_device(image, whole=True).close()  # what can't be opened is said now
 
 
 def thread_model():
