@@ -12,10 +12,10 @@ from f2tools.device import Device, open_device
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.changes.overlay_log import NotItsOverlay
 from f2tools.device.media.image import FileDevice, lock
-from f2tools.device.media.mounted import mark_mounted, mounted_on
+from f2tools.device.media.mounted import identity_of, mark_mounted, mounted_on
 from f2tools.device.media.multi import MultiDevice
 from f2tools.device.open import file_and_part, files_below
-from f2tools.errors import DeviceError, F2fsError, NotF2fs
+from f2tools.errors import DeviceError, F2fsError, NotF2fs, Usage
 from f2tools.f2fs.volume.fscrypt import Keyring
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.recovered import recovered
@@ -158,6 +158,10 @@ def _open_overlay(request: MountRequest, path: str, read_only: bool) -> Device:
     deadline = time.monotonic() + ENDING_SECONDS
     while True:
         below = _open_below(request)
+        names = [file_and_part(request.image)[0], *request.devices, *(file.name for file in files_below(below))]
+        if identity_of(path) in map(identity_of, names):
+            below.close()
+            raise Usage(f"{path}: an overlay is a file of its own, and this one is what {request.image} consists of")
         try:
             return Overlay(below, path, state=_state_of(below), read_only=read_only)
         except DeviceError as error:

@@ -630,6 +630,20 @@ def test_a_read_only_mount_shows_what_an_overlay_has_and_writes_nothing(how: str
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize("how", ["rw", "ro"])
+@pytest.mark.parametrize("name", ["image", "link", "hard"])
+def test_the_image_itself_is_no_overlay_of_it(name: str, how: str, tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    (tmp_path / "mnt").mkdir()
+    (tmp_path / "link").symlink_to(image)
+    (tmp_path / "hard").hardlink_to(image)
+    kept = hashlib.sha256(image.read_bytes()).digest()
+    done = f2tools("mount", "--overlay", tmp_path / name, "-o", how, image, tmp_path / "mnt")
+    assert done.returncode == 2
+    assert "an overlay is a file of its own" in done.stderr
+    assert hashlib.sha256(image.read_bytes()).digest() == kept
+
+
 def test_an_overlay_of_another_state_of_the_image_is_refused_at_once(tmp_path: Path) -> None:
     need_fuse()
     image, overlay = fresh(tmp_path), tmp_path / "changes"
