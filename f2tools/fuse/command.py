@@ -35,6 +35,8 @@ Options for -o:
   uid=N, gid=N, umask=N
                         show every file as belonging to one user
   allow_other           other users may use it too
+  dev, suid             of root: device nodes, and set-user-ID and set-group-ID bits, have their effect
+  noexec                no program of it is run
   server=pyfuse3|direct as --server
 
 \b

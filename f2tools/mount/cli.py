@@ -89,6 +89,10 @@ def mount(
       uid=N, gid=N, umask=N
                             show every file as belonging to one user
       allow_other           other users may use it too
+      dev, suid             of root: device nodes, and set-user-ID and set-group-ID bits and capabilities, have their
+                            effect; without these they have none, but in a line of /etc/fstab they do unless it says
+                            nodev, nosuid
+      noexec                no program of it is run
       overlay=FILE          as --overlay; with ro FILE is read and not written
       server=pyfuse3|direct as --server
 

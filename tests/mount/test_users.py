@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.f2fs.write.volumes import fresh
 from tests.judges import missing_judge
-from tests.mount.mounted import both_servers, need_fuse
+from tests.mount.mounted import both_servers, mounted, need_fuse
 
 NOBODY = 65534
 LONGEST_SECONDS = 240
@@ -134,6 +136,20 @@ def test_nobody_else_sees_what_a_user_mounts_unless_root_allows_that(
     )
     assert {"nosuid", "nodev", f"user_id={NOBODY}", "default_permissions"} <= set(options)
     assert "allow_other" not in options
+
+
+@both_servers
+def test_what_gives_power_has_no_effect_until_root_says_so(tmp_path: Path, server: str) -> None:
+    image, directory = fresh(tmp_path), tmp_path / "mnt"
+    node = directory / "null"
+    with mounted(image, directory, "--server", server):
+        os.mknod(node, 0o666 | stat.S_IFCHR, os.stat("/dev/null").st_rdev)
+        assert os.statvfs(directory).f_flag & (os.ST_NODEV | os.ST_NOSUID) == os.ST_NODEV | os.ST_NOSUID
+        with pytest.raises(PermissionError):
+            node.read_bytes()
+    with mounted(image, directory, "--server", server, "-o", "dev,suid"):
+        assert os.statvfs(directory).f_flag & (os.ST_NODEV | os.ST_NOSUID) == 0
+        assert node.read_bytes() == b""
 
 
 def test_an_image_that_a_user_may_only_read_is_mounted_so_and_one_he_may_not_is_refused(
