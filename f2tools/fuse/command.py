@@ -46,6 +46,16 @@ Example:
 """
 
 
+class PathAsGiven(click.Path):
+    """A path that is not looked at: where it leads into a mount whose program hangs, that would never end."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=str)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return self.coerce_path_result(value)
+
+
 def server_option() -> click.Option:
     """--server of the mount commands that are made here."""
     return click.Option(
@@ -73,8 +83,8 @@ def mount_command(
         _mount(f"f2tools {group} mount", image, directory, given, foreground, lambda *file: opened(*file, **how))
 
     given = [
-        click.Argument(["image"], type=click.Path(path_type=str), metavar=metavar),
-        click.Argument(["directory"], type=click.Path(path_type=str)),
+        click.Argument(["image"], type=PathAsGiven(), metavar=metavar),
+        click.Argument(["directory"], type=PathAsGiven()),
         click.Option(["-o", "words"], multiple=True, metavar="OPTION,...", help="Mount options; see above."),
         *options,
         click.Option(["-f", "--foreground"], is_flag=True, help="Serve in the foreground, until it is unmounted."),
@@ -92,11 +102,13 @@ def _mount(
     foreground: bool,
     opened: Callable[[Device, bool, list[str]], FileSystem],
 ) -> None:
+    from f2tools.device.media.mounted import must_be_free
     from f2tools.fuse.daemon import in_background
     from f2tools.fuse.needed import require_fuse, with_server
 
     switches = {name: value for name, value in SWITCHES.items() if "discard" not in name}  # trims are not put off here
     options = ServeOptions(**parse_words(words, switches, {"server": CHOICES["server"]}))  # type: ignore[arg-type]
+    must_be_free(directory)
     if not os.path.isdir(directory):
         raise Usage(f"{directory}: not a directory")
     warnings: list[str] = []

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import select
 import socket
 import stat
 import struct
@@ -18,7 +19,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from f2tools.device.media.mounted import mounts
+from f2tools.device.media.mounted import mounts, place_of, the_only
+from f2tools.errors import F2fsError
 
 if TYPE_CHECKING:
     from f2tools.fuse.background import Tending
@@ -72,6 +74,9 @@ class Status:
 
     def __exit__(self, *_: object) -> None:
         if self._socket is not None:
+            for _waiting in range(WAITING):  # those who came while nobody was answered
+                if select.select([self._socket], [], [], 0)[0]:
+                    self.answer()
             self._socket.close()
             with suppress(OSError):
                 if self._path.lstat().st_ino == self._inode:  # else of what was mounted there since
@@ -150,9 +155,19 @@ def _socket_of(real: str) -> Path:
 
 def _is_ours(connection: socket.socket) -> bool:
     """Whether the same user, or root, is at the other end."""
+    return _other_end(connection)[1] in (0, os.geteuid())
+
+
+def process_of(connection: socket.socket) -> int:
+    """The number of the process at the other end."""
+    return _other_end(connection)[0]
+
+
+def _other_end(connection: socket.socket) -> tuple[int, int, int]:
+    """Process, user and group."""
     size = struct.calcsize("3i")
-    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return uid in (0, os.geteuid())
+    process, user, group = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return process, user, group
 
 
 def connect(directory: str, wanted: bytes) -> socket.socket:
@@ -161,8 +176,7 @@ def connect(directory: str, wanted: bytes) -> socket.socket:
     check_private(path.parent)
     asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        asking.settimeout(ASK_SECONDS)
-        asking.connect(os.fspath(path))
+        _connect(asking, path)
         if not _is_ours(asking):
             raise PermissionError(errno.EPERM, "belongs to another user", os.fspath(path))
         asking.sendall(wanted)
@@ -170,6 +184,20 @@ def connect(directory: str, wanted: bytes) -> socket.socket:
         asking.close()
         raise
     return asking
+
+
+def _connect(asking: socket.socket, path: Path) -> None:
+    """Connect; TimeoutError where as many wait as the other end lets wait."""
+    asking.settimeout(ASK_SECONDS)
+    deadline = time.monotonic() + ASK_SECONDS
+    while True:
+        try:
+            asking.connect(os.fspath(path))
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise TimeoutError from None
+        time.sleep(0.05)
 
 
 def answer_of(connection: socket.socket, seconds: float) -> dict[str, Any] | None:
@@ -197,12 +225,24 @@ def fits(value: Any, shape: Any) -> bool:
 
 
 def ask(what: str) -> dict[str, Any] | None:
-    """The numbers of a mount, by its directory or its image; None if nothing is mounted there or answers."""
-    wanted = os.path.realpath(what)
-    for image, directory in mounts():
-        if wanted in (os.path.realpath(image), directory):
-            with suppress(OSError):
-                numbers = answer_of(connect(directory, NUMBERS), ASK_SECONDS)
-                if fits(numbers, SHAPE):
-                    return numbers
-    return None
+    """The numbers of a mount, by its directory or its image; None if nothing is mounted there, or not by this user.
+
+    F2fsError where its program doesn't answer, or an image is mounted more than once.
+    """
+    wanted = place_of(what)
+    table = mounts()
+    there = [directory for _, directory in table if directory == wanted]
+    directory = the_only(what, there or [place for image, place in table if os.path.realpath(image) == wanted])
+    if directory is None:
+        return None
+    try:
+        connection = connect(directory, NUMBERS)
+    except TimeoutError:
+        raise F2fsError(f"{directory}: its program does not answer") from None
+    except OSError:
+        return None
+    if not select.select([connection], [], [], ASK_SECONDS)[0]:
+        with connection:
+            raise F2fsError(f"{directory}: its program, process {process_of(connection)}, does not answer")
+    numbers = answer_of(connection, ASK_SECONDS)
+    return numbers if fits(numbers, SHAPE) else None

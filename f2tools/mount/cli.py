@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from f2tools.device.media.mounted import mounts
+from f2tools.device.media.mounted import must_be_free
 from f2tools.device.media.remote import is_url
 from f2tools.errors import F2fsError, Usage
+from f2tools.fuse.command import PathAsGiven
 from f2tools.fuse.options import SERVERS, with_server_word
 from f2tools.options import at_offset, device_option, json_option, key_option, offset_option, print_json
-from f2tools.text import command_line, printable, printable_lines
+from f2tools.text import printable, printable_lines
 
 if TYPE_CHECKING:
     from f2tools.mount.session import MountRequest
 
 
 @click.command()
-@click.argument("image", type=click.Path(path_type=str, readable=False))
-@click.argument("directory", type=click.Path(path_type=str), required=False)
+@click.argument("image", type=PathAsGiven())
+@click.argument("directory", type=PathAsGiven(), required=False)
 @click.option("-o", "options", multiple=True, metavar="OPTION,...", help="Mount options; see above.")
 @click.option("-f", "--foreground", is_flag=True, help="Serve in the foreground, until it is unmounted.")
 @click.option(
@@ -117,11 +118,11 @@ def mount(
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=str))
+@click.argument("directory", type=PathAsGiven())
 def umount(directory: str) -> None:
     """Unmount DIRECTORY, which f2tools has mounted; return when everything is on the disk.
 
-    An image can be named instead of the directory that it is mounted on. Where the last checkpoint could not be
+    An image can be named instead of the directory, if it is mounted once. Where the last checkpoint could not be
     written, the exit code is 8.
 
     \b
@@ -180,10 +181,7 @@ def _say(request: MountRequest) -> None:
 
 
 def _check_directory(directory: str) -> None:
-    there = next((image for image, place in mounts() if place == os.path.realpath(directory)), None)
-    if there is not None:
-        unmount = command_line("f2tools umount", directory)
-        raise F2fsError(f"{directory}: {there} is mounted there already; unmount it first ({unmount})")
+    must_be_free(directory)
     try:
         mode = os.stat(directory).st_mode
     except OSError as error:

@@ -10,9 +10,19 @@ import subprocess
 from collections.abc import Callable
 
 from f2tools.device import open_device
-from f2tools.device.media.mounted import KIND, Mount, copies_of, identity_of, mount_table, number_of, who_mounts
+from f2tools.device.media.mounted import (
+    KIND,
+    Mount,
+    copies_of,
+    identity_of,
+    mount_table,
+    number_of,
+    place_of,
+    the_only,
+    who_mounts,
+)
 from f2tools.errors import DeviceError, F2fsError
-from f2tools.fuse.status import ASK_SECONDS, END, END_SECONDS, answer_of, connect
+from f2tools.fuse.status import ASK_SECONDS, END, END_SECONDS, answer_of, connect, process_of
 from f2tools.text import command_line, printable
 
 SAID_AFTER_SECONDS = 5.0
@@ -21,13 +31,13 @@ SAID_AFTER_SECONDS = 5.0
 def unmount(what: str, say: Callable[[str], None]) -> None:
     """Unmount what f2tools has mounted on a directory, or from an image; returns when the image is complete.
 
-    `say` is given a sentence where something else keeps the mount going for long.
+    `say` is given a sentence where that takes long.  F2fsError where an image is mounted more than once.
     """
     ours = [mount for mount in mount_table() if mount.kind == KIND]
-    directory = os.path.realpath(what)
+    directory = place_of(what)
     # an image is asked only where no directory is meant: a server that hangs would not answer
     found = [mount for mount in ours if mount.directory == directory] or _mounts_of(what, ours)
-    if not found:
+    if the_only(what, (mount.directory for mount in found)) is None:
         raise F2fsError(f"{what}: nothing that f2tools has mounted")
     mount = found[-1]  # the one on top
     ending = _ask_for_the_end(mount.directory)
@@ -90,10 +100,12 @@ def _wait(mount: Mount, ending: socket.socket | None, say: Callable[[str], None]
             raise F2fsError(f"{directory}: unmounted, but whether all is on the disk can't be seen: {error}") from None
         return
     if not _ends_within(ending, SAID_AFTER_SECONDS):
-        if kept := _kept(mount):
-            say(f"{directory}: {kept}; waiting until that ends")
+        program = f"its program, process {process_of(ending)},"
+        kept = _kept(mount)
+        say(f"{directory}: {kept}; waiting until that ends" if kept else f"{directory}: unmounted; {program} is not"
+            " done yet; waiting for that")  # fmt: skip
         if not _ends_within(ending, END_SECONDS):
-            why = _kept(mount) or "its program is still at work"
+            why = _kept(mount) or f"{program} is still at work"
             raise F2fsError(f"{directory}: unmounted here, but {why}; the image is complete when that has ended")
     answer = answer_of(ending, ASK_SECONDS)
     if answer is None:

@@ -11,12 +11,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from f2tools.errors import F2fsError
 from f2tools.fuse import status
 from tests.judges import missing_judge
 
@@ -77,6 +78,24 @@ def test_an_answer_without_end_is_not_read_to_its_end(place: Path) -> None:
     with answering(b" " * (1 << 20)) as sent:
         assert status.ask("/mnt") is None
     assert sum(sent) < 8 << 20
+
+
+@pytest.mark.parametrize("waiting", [0, 8])
+def test_a_program_that_does_not_answer_is_named(place: Path, monkeypatch: pytest.MonkeyPatch, waiting: int) -> None:
+    monkeypatch.setattr(status, "ASK_SECONDS", 0.1)
+    path = os.fspath(status._socket_of("/mnt"))
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        listening.bind(path)
+        listening.listen(1)
+        for _ in range(waiting):  # as many as wait for it already
+            other = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            other.setblocking(False)
+            with suppress(BlockingIOError):
+                other.connect(path)
+        with pytest.raises(F2fsError, match="does not answer") as raised:
+            status.ask("/mnt")
+    assert waiting or f"process {os.getpid()}," in str(raised.value)
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o701, 0o770, 0o777])

@@ -9,19 +9,23 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from f2tools.device import open_device
+from f2tools.device.media import mounted as device_mounted
 from f2tools.device.media.mounted import Mount, mark_mounted
 from f2tools.errors import F2fsError
+from f2tools.fuse import status
 from f2tools.mount import unmount
 from f2tools.mount.unmount import _let_go
 from tests.f2fs.write.volumes import fresh, judge, reading
 from tests.judges import missing_judge
-from tests.mount.mounted import mounted, need_fuse
+from tests.mount.mounted import both_servers, mounted, need_fuse
 from tests.mount.test_mount import f2tools
 
 PATIENCE = 60.0
@@ -130,6 +134,22 @@ def test_a_command_of_f2tools_sees_a_mounted_image_as_it_is_now(tmp_path: Path) 
     judge(image)
 
 
+@pytest.mark.usefixtures("leases")
+def test_who_opens_an_image_before_its_mount_has_answered_says_that_it_may_be_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(device_mounted, "lease_seconds", lambda: 0.2)
+    image = fresh(tmp_path)
+    with mounted(image, tmp_path / "mnt") as mount:
+        (mount.directory / "file").write_bytes(bytes(100_000))
+        os.kill(mount.process.pid, signal.SIGSTOP)
+        later = threading.Timer(1.0, os.kill, [mount.process.pid, signal.SIGCONT])
+        later.start()
+        open_device(image).close()
+        later.join()
+    assert "does not answer; what it has not made safe is not seen" in capsys.readouterr().err
+
+
 def test_an_image_that_can_not_be_leased_is_complete_once_nothing_is_open(tmp_path: Path) -> None:
     image = fresh(tmp_path)
     with image.open("rb") as other:  # nobody gets a lease on what somebody else has open
@@ -170,6 +190,53 @@ def test_fsync_of_the_directory_makes_everything_safe(tmp_path: Path) -> None:
         mount.kill()
     with reading(image) as volume:
         assert volume.path("/file").read() == bytes(100_000)
+
+
+@both_servers
+def test_a_program_that_hangs_is_named_and_never_waited_for_in_silence(
+    tmp_path: Path, mount_in_background: Callable[..., None], monkeypatch: pytest.MonkeyPatch, server: str
+) -> None:
+    image, directory, link = fresh(tmp_path), tmp_path / "mnt", tmp_path / "link"
+    mount_in_background(image, directory, "--server", server)
+    link.symlink_to("mnt")
+    pid = statistics(directory)["pid"]
+    assert isinstance(pid, int)
+    said: list[str] = []
+
+    def go_on(text: str) -> None:
+        said.append(text)
+        os.kill(pid, signal.SIGCONT)
+
+    os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(unmount, "SAID_AFTER_SECONDS", 0.2)
+    monkeypatch.setattr(status, "ASK_SECONDS", 0.2)
+    try:
+        for what in (directory, f"{link}/", image):
+            with pytest.raises(F2fsError, match=f"process {pid}, does not answer"):
+                status.ask(str(what))
+        done = f2tools("mount", image, link)
+        assert (done.returncode, "is mounted there already" in done.stderr) == (8, True), done
+        unmount.unmount(str(link), go_on)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert said == [f"{directory}: unmounted; its program, process {pid}, is not done yet; waiting for"
+                    " that"]  # fmt: skip
+    until(lambda: not os.path.exists(f"/proc/{pid}"))
+    judge(image)
+
+
+def test_an_image_that_is_mounted_more_than_once_is_not_unmounted_by_its_name(
+    tmp_path: Path, mount_in_background: Callable[..., None]
+) -> None:
+    image, places = fresh(tmp_path), [tmp_path / "one", tmp_path / "two"]
+    for place in places:
+        mount_in_background(image, place, "-o", "ro")
+    for command in (["umount", image], ["mount", "--stats", image]):
+        done = f2tools(*command)
+        assert (done.returncode, f"mounted on {places[0]} and {places[1]}; name" in done.stderr) == (8, True), done
+    assert f2tools("umount", places[0]).returncode == 0
+    assert json.loads(f2tools("mount", "--stats", "--json", image).stdout)["directory"] == str(places[1])
+    assert f2tools("umount", image).returncode == 0
 
 
 # -- f2tools umount -------------------------------------------------------------------------------------------------
@@ -301,6 +368,7 @@ def test_umount_gives_up_on_a_program_that_does_not_end_and_says_so(monkeypatch:
     monkeypatch.setattr(unmount, "END_SECONDS", 0.01)
     here, there = socket.socketpair()
     said: list[str] = []
-    with here, there, pytest.raises(F2fsError, match="its program is still at work"):
+    with here, there, pytest.raises(F2fsError, match=f"its program, process {os.getpid()}, is still at work"):
         unmount._wait(Mount("0:0", "/mnt", "fuse.f2tools", "card.img"), here, said.append)
-    assert not said
+    assert len(said) == 1
+    assert f"unmounted; its program, process {os.getpid()}, is not done yet" in said[0]

@@ -7,6 +7,7 @@ import fcntl
 import os
 import stat
 import struct
+import time
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -264,8 +265,12 @@ def _open_once_complete(name: str, flags: int) -> int:
     try:
         if not stat.S_ISREG(os.fstat(there).st_mode):
             raise DeviceError(f"{name}: was replaced by something else while it was opened")
+        began = time.monotonic()
         with mounted.said_to_wait(name):
-            return _open(f"/proc/self/fd/{there}", flags)
+            fd = _open(f"/proc/self/fd/{there}", flags)
+        if time.monotonic() - began >= mounted.lease_seconds():
+            mounted.say_old(fd, name)
+        return fd
     finally:
         os.close(there)
 

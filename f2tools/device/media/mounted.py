@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from f2tools.device.media.loops import loop_over
+from f2tools.errors import F2fsError
 from f2tools.text import command_line, printable
 
 MARK_BYTE = (1 << 62) + 0xF2F5
@@ -27,6 +28,8 @@ MOST_MINOR = (1 << 20) - 1
 F_OFD_GETLK, F_OFD_SETLK = 36, 37
 WAIT_SECONDS = 120.0
 SAID_AFTER_SECONDS = 1.0
+LEASE_SECONDS = 45.0
+MOST_LINKS = 40  # as the kernel follows
 BDI = "/sys/class/bdi"  # has the device number of everything that is mounted, in any namespace
 KIND = "fuse.f2tools"
 _FLOCK = struct.Struct("hhqqi4x")
@@ -123,6 +126,41 @@ def mounts() -> list[tuple[str, str]]:
     return [(mount.source, mount.directory) for mount in mount_table() if mount.kind == KIND]
 
 
+def place_of(name: str) -> str:
+    """The real path of a directory.  One that f2tools has mounted something on is found in the kernel's table, without
+    a look at it: where its program hangs, that would never end."""
+    places = {directory for _, directory in mounts()}
+    asked = name
+    for _ in range(MOST_LINKS):
+        head, last = os.path.split(asked.rstrip("/"))
+        if last in ("", ".", ".."):
+            break
+        asked = os.path.join(os.path.realpath(head or "."), last)
+        if asked in places:
+            return asked
+        if not os.path.islink(asked):
+            break
+        asked = os.path.join(os.path.dirname(asked), os.readlink(asked))
+    return os.path.realpath(name)
+
+
+def must_be_free(directory: str) -> None:
+    """F2fsError where f2tools has something mounted on a directory."""
+    wanted = place_of(directory)
+    there = next((image for image, place in mounts() if place == wanted), None)
+    if there is not None:
+        unmount = command_line("f2tools umount", directory)
+        raise F2fsError(f"{directory}: {there} is mounted there already; unmount it first ({unmount})")
+
+
+def the_only(what: str, directories: Iterable[str]) -> str | None:
+    """The directory that an image is mounted on, None for none; F2fsError where there are several."""
+    found = list(dict.fromkeys(directories))
+    if len(found) > 1:
+        raise F2fsError(f"{what}: mounted on {', '.join(found[:-1])} and {found[-1]}; name the directory that is meant")
+    return found[0] if found else None
+
+
 def mount_table() -> list[Mount]:
     """What is mounted here, in the order of mounting; names may have any bytes, as os.fsdecode gives them."""
     found: list[Mount] = []
@@ -178,6 +216,22 @@ def wait_for_last_checkpoint(fd: int, name: str) -> None:
     with said_to_wait(name):
         while is_marked(fd) and not _is_mounted(fd, name) and time.monotonic() < deadline:
             time.sleep(0.02)
+    if time.monotonic() >= deadline:
+        say_old(fd, name)
+
+
+def say_old(fd: int, name: str) -> None:
+    """Where an image is mounted still, say on the standard error that nobody waits for its program any longer."""
+    if is_marked(fd):
+        text = "the program that has it mounted does not answer; what it has not made safe is not seen"
+        print(f"f2tools: {printable(name)}: {text}", file=sys.stderr, flush=True)
+
+
+def lease_seconds() -> float:
+    """After so long the kernel lets a program open a file whose lease nobody has given up: fcntl(2)."""
+    with suppress(OSError, ValueError), open("/proc/sys/fs/lease-break-time", encoding="ascii") as number:
+        return float(number.read())
+    return LEASE_SECONDS
 
 
 @contextmanager
