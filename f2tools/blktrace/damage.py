@@ -6,7 +6,7 @@ Counts are exact however much is wrong; of the places the first hundred are kept
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,13 @@ class Damage:
         found = Damage(self.counts, self.problems, self.skipped_bytes, self.lost_by_cpu, self.gaps)
         self.__init__()
         return found
+
+    def moved(self, place: Callable[[int], int]) -> Damage:
+        """The same where each offset is at another place."""
+        self.problems = [
+            each if each.offset is None else replace(each, offset=place(each.offset)) for each in self.problems
+        ]
+        return self
 
     def add(self, more: Damage) -> None:
         """What was noted elsewhere, as if it had been noted here."""

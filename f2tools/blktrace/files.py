@@ -8,7 +8,7 @@ import sys
 import zlib
 from typing import Any, cast
 
-from f2tools.blktrace.ranges import FileRange
+from f2tools.blktrace.ranges import FileParts, FileRange
 from f2tools.device.media.remote import DeviceFile, is_url, open_remote
 from f2tools.errors import DeviceError, Unsupported
 
@@ -48,18 +48,24 @@ class _Prefixed(io.RawIOBase):
         super().close()
 
 
-class _Part(io.RawIOBase):
-    """Some of the bytes of a file."""
+class _Parts(io.RawIOBase):
+    """Some of the bytes of a file, one part after another."""
 
-    def __init__(self, part: FileRange) -> None:
-        self._file: Any = DeviceFile(open_remote(part)) if is_url(part) else open(part, "rb", buffering=0)  # noqa: SIM115 (closed in close)
-        self._file.seek(part.start)
-        self._left = part.end - part.start
+    def __init__(self, path: FileRange | FileParts) -> None:
+        self._file: Any = DeviceFile(open_remote(path)) if is_url(path) else open(path, "rb", buffering=0)  # noqa: SIM115 (closed in close)
+        self._parts = iter([(path.start, path.end)] if isinstance(path, FileRange) else path.parts)
+        self._left = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any, /) -> int:
+        while not self._left:
+            part = next(self._parts, None)
+            if part is None:
+                return 0
+            self._file.seek(part[0])
+            self._left = part[1] - part[0]
         view = memoryview(buffer)[: self._left]
         count = self._file.readinto(view) or 0
         self._left -= count
@@ -74,8 +80,8 @@ def open_stream(path: str) -> tuple[_Prefixed, bytes]:
     """A file decompressed, and its first bytes."""
     try:
         opened: object
-        if isinstance(path, FileRange):
-            opened = _Part(path)
+        if isinstance(path, (FileRange, FileParts)):
+            opened = _Parts(path)
         elif is_url(path):
             opened = DeviceFile(open_remote(path))
         else:

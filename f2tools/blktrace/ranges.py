@@ -47,6 +47,28 @@ class FileRange(str):
         return FileRange, (str(self), self.start, self.end)
 
 
+class FileParts(str):
+    """The path of a trace file of which only the records in these parts, from one place to another, count."""
+
+    parts: tuple[tuple[int, int], ...]
+
+    def __new__(cls, path: str, parts: tuple[tuple[int, int], ...]) -> Self:
+        self = super().__new__(cls, path)
+        self.parts = parts
+        return self
+
+    def __reduce__(self) -> tuple[type[FileParts], tuple[str, tuple[tuple[int, int], ...]]]:
+        return FileParts, (str(self), self.parts)
+
+    def place(self, offset: int) -> int:
+        """Where in the file the byte is that has `offset` bytes of the parts before it."""
+        for start, end in self.parts:
+            if offset < end - start:
+                return start + offset
+            offset -= end - start
+        return self.parts[-1][1] + offset
+
+
 @dataclass(frozen=True)
 class Cuts:
     """Times, rising, at which these files are cut; piece n lies between cut n - 1 and cut n."""
@@ -98,10 +120,27 @@ def cuts_of(files: Sequence[str], piece: int = PIECE) -> Cuts | None:
         if count < 2:
             return None
         samples = [file.samples() for file in opened]
-        if any((np.diff(times) < 0).any() for _, times in samples):
+        if not all(file.is_in_order(times) for file, (_, times) in zip(opened, samples, strict=True)):
             return None  # CPUs that write in turns, or damage
         times = _times(opened, samples, count)
         return Cuts(tuple(files), tuple(file.size for file in opened), tuple(times))
+
+
+def is_in_order(path: str, least: int) -> bool | None:
+    """Whether a file of more than `least` bytes is in order of time, as far as a few looks into it tell.
+
+    It is None where nobody can look ahead: in a pipe and a compressed file.
+    """
+    if isinstance(path, FileRange):
+        return True
+    if not (is_url(path) or os.path.isfile(path)):
+        return None
+    with _File(path) as file:
+        if not file.is_binary:
+            return True if file.is_text else None
+        if file.size <= least or (is_url(path) and file.has_one_cpu()):  # behind a URL each look costs a request
+            return True
+        return file.is_in_order(file.samples()[1])
 
 
 def _part(path: str, size: int, low: int, high: int) -> FileRange:
@@ -139,8 +178,10 @@ class _File:
         else:
             self._file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed in __exit__)
             self.size = os.fstat(self._file.fileno()).st_size
-        form = sniff(self._file.read(4096))
+        head = self._file.read(4096)
+        form = sniff(head)
         self.is_binary = form is not None
+        self.is_text = form is None and b"\0" not in head
         if form is not None:
             self._understand(form)
 
@@ -150,6 +191,7 @@ class _File:
         self._time = struct.Struct(f"{form.order}Q")
         self._action = struct.Struct(f"{form.order}{'I' if old else 'Q'}"), 28 if old else 32
         self._length = struct.Struct(f"{form.order}H"), 46 if old else 50
+        self._owner = struct.Struct(f"{form.order}II"), 36 if old else 40
 
     def __enter__(self) -> Self:
         return self
@@ -168,6 +210,38 @@ class _File:
         pairs = sorted({pair for pair in found if pair is not None})
         table = np.array(pairs, np.int64).reshape(-1, 2)
         return table[:, 0], table[:, 1]
+
+    def has_one_cpu(self) -> bool:
+        """Whether the first event and the last one are of the same device and CPU."""
+        first, last = self._next(0), self._last()
+        return first is None or last is None or self._owner_at(first[0]) == self._owner_at(last[0])
+
+    def is_in_order(self, times: NDArray[np.int64]) -> bool:
+        """Whether these times of samples rise, and the last event is none before them."""
+        last = self._last()
+        return not (np.diff(times) < 0).any() and (last is None or not len(times) or last[1] >= int(times[-1]))
+
+    def _last(self) -> tuple[int, int] | None:
+        """Place and time of the last event, which nothing confirms but the one before it."""
+        for length in (CLOSE, LOOK[1]):
+            start = max(self.size - length, 0)
+            self._file.seek(start)
+            data = self._file.read(length)
+            found = self._first(data, start)
+            if found is not None:
+                at = found[0] - start
+                while at + self._form.header <= len(data) and data.startswith(self._form.magic_bytes, at):
+                    event = self._event(data, at)
+                    found = found if event is None else (start + at, event)
+                    at += self._form.header + self._length[0].unpack_from(data, at + self._length[1])[0]
+                return found
+        return None
+
+    def _owner_at(self, place: int) -> tuple[int, int]:
+        """The device and the CPU of the record at a place."""
+        self._file.seek(place)
+        device, cpu = self._owner[0].unpack_from(self._file.read(self._form.header), self._owner[1])
+        return device, cpu
 
     def _bring(self, places: list[int]) -> None:
         """Read the data behind a URL at these places several at a time."""

@@ -124,6 +124,7 @@ class Scanner:
         self.notes: list[Note] = []
         self.records = 0
         self.operations = np.zeros(256, np.int64)
+        self._yielded: tuple[NDArray[np.uint8], NDArray[np.int64]] | None = None  # its bytes, and where records begin
 
     def __iter__(self) -> Iterator[Events]:
         room = new_blocks(-(-(AHEAD_OF_PAGE + self._window + 8) // PAGE), PAGE).reshape(-1)
@@ -148,6 +149,7 @@ class Scanner:
                     return
             used, offsets = self._scan(buffer, filled, ended)
             if len(offsets):
+                self._yielded = buffer, offsets
                 yield self._events(buffer, offsets)
             if ended:
                 self._finish(used, filled)
@@ -156,6 +158,15 @@ class Scanner:
             left = filled - used
             room[AHEAD_OF_PAGE - left : AHEAD_OF_PAGE] = buffer[used:filled]
             filled = left
+
+    def place_before(self, time: int) -> int | None:
+        """Where the window that was yielded last has its first event before that time."""
+        if self._yielded is None:
+            return None
+        buffer, offsets = self._yielded
+        column = _FieldGather(buffer, offsets, self._the_format.order)
+        found = np.flatnonzero((column.u64(2) < time) & ((self._actions(column)[1] & NOTIFY) == 0))
+        return self._base + int(offsets[found[0]]) if len(found) else None
 
     # -- finding records ----------------------------------------------------------------------------------------
 
@@ -442,6 +453,27 @@ class Scanner:
             if op in (NOTIFY_PROCESS, NOTIFY_MESSAGE):
                 payload = payload.rstrip(b"\0")
             self.notes.append(Note(time, op, pid, payload))
+
+
+class Owners(Scanner):
+    """Finds who wrote the events of a stream, and keeps where each run of one device and CPU begins; no columns."""
+
+    def __init__(self, readinto: ReadInto) -> None:
+        super().__init__(readinto, "", Damage())
+        self.places: list[int] = []
+        self.owners: list[int] = []  # device and CPU in one number
+
+    def _events(self, buffer: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Events:
+        column = _FieldGather(buffer, offsets, self._the_format.order)
+        _, category = self._actions(column)
+        rows = np.flatnonzero((category & NOTIFY) == 0)
+        column, offsets = column.at(rows), offsets[rows]
+        owner = column.u32(self._the_format.device).astype(np.int64) << 32
+        owner |= column.u32(self._the_format.device + 1)
+        others = np.flatnonzero(np.diff(owner, prepend=self.owners[-1] if self.owners else -1))
+        self.places += (self._base + offsets[others]).tolist()
+        self.owners += owner[others].tolist()
+        return Events.empty()
 
 
 WORDS, LEAN = 9, 4  # columns of 4 bytes from the core: all, and those that every event has

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from f2tools.blktrace.damage import Damage, SequenceCheck
 from f2tools.blktrace.files import open_stream
-from f2tools.blktrace.ranges import FileRange
+from f2tools.blktrace.ranges import FileParts, FileRange
 from f2tools.blktrace.records import NOTIFY_PROCESS, NOTIFY_TIMESTAMP, Events, is_single
 from f2tools.blktrace.scan import Note, Scanner, sniff
 from f2tools.blktrace.text import PageWrites, TextReader
@@ -27,6 +27,7 @@ MAX_NOTE_BYTES = 16 << 20
 MAX_NAME = 64  # bytes; the kernel's have 16
 MAX_DEVICES = 256  # of one stream; each has its own pairing
 HELD = 2  # windows' worth of events of a stream in which CPUs write in turns
+LATE = 10**6  # ns; by less, events come behind later ones also where buffers of several CPUs are read by time
 HELD_EVENTS = 1 << 17  # that wait for the next cut
 MAX_LEAPS = 1000
 LEAP = 10**9  # ns; a time that leaps further, alone, is damage
@@ -47,6 +48,7 @@ class Gathered:
     selection: bool = False  # a text from which events were left out on purpose
     pages: PageWrites = field(default_factory=PageWrites)
     disordered: bool = False  # whether a stream is not in order of time
+    late: bool = False  # whether it is one in which much earlier events may come, as nobody can look ahead
     cut_times: tuple[int, ...] | None = None  # where it was cut, for one whose files don't say
     numbers: dict[str, SequenceCheck] = field(default_factory=dict)  # by file; of binary ones
     _named: dict[int, int] = field(default_factory=dict)  # when each process had its name
@@ -87,14 +89,16 @@ class Stream:
         self._wanted = wanted
         name = os.path.basename(without_credentials(path)) if path != "-" else "standard input"
         self._file, head = open_stream(path)
+        self._parts = path if isinstance(path, FileParts) else None
+        self._damage = Damage() if self._parts else trace.damage  # the reader's
         self._reader: Scanner | TextReader
         if sniff(head) is not None or not _is_text(head):
             self._reader = Scanner(
-                self._file.readinto, name, trace.damage, window=window, wanted=wanted, payloads=payloads, lean=lean,
+                self._file.readinto, name, self._damage, window=window, wanted=wanted, payloads=payloads, lean=lean,
                 from_one=not isinstance(path, FileRange) or not path.start,
             )  # fmt: skip
         else:
-            self._reader = TextReader(self._file.read, name, trace.damage)
+            self._reader = TextReader(self._file.read, name, self._damage)
         self._source = iter(self._reader)
         self._name = name
         self._events: Events | None = None
@@ -102,6 +106,7 @@ class Stream:
         self._latest = 0  # time
         self._largest = 0  # events of a window
         self._mixed = False  # whether CPUs write in turns
+        self._given = 0  # the time up to which events were handed on
         self._held: list[Events] = []
         self._devices: set[int] = set()
         self._over = False
@@ -130,16 +135,31 @@ class Stream:
         while (events := self._read()) is not None:
             self._largest = max(self._largest, len(events))
             if not self._mixed:
+                self._given = self._latest
                 return events
+            if len(events) and int(events.time[0]) < self._given - LATE:
+                self._note_late(events)
             whole = Events.concatenate([*self._held, events]).in_order_of_time()
             count = max(len(whole) - HELD * self._largest, 0)
             self._held = [whole.take(slice(count, None))]
             if count:
+                self._given = max(self._given, int(whole.time[count - 1]))
                 return whole.take(slice(0, count))
         return self._held.pop() if self._held else None
 
+    def _note_late(self, events: Events) -> None:
+        """Say that events are earlier than some that were handed on already."""
+        count = int(np.searchsorted(events.time, self._given))
+        text = (
+            f"{count} events from {int(events.time[0])} ns on come after those at {self._given} ns; "
+            "give the files of the CPUs apart"
+        )
+        self.trace.damage.note("disordered", self._name, self._reader.place_before(self._given), text, count)
+
     def _read(self) -> Events | None:
         events = next(self._source, None)
+        if self._parts is not None:
+            self.trace.damage.add(self._damage.taken().moved(self._parts.place))
         self.trace.add_notes(self._reader.notes)
         if events is None:
             if self._file.error is not None and not self._over:

@@ -126,6 +126,7 @@ class TextReader:
         self._strange: list[tuple[int, bytes]] = []  # lines before it that blkparse doesn't print, the first ones
         self._strange_more = 0
         self._line = 0
+        self._yielded = np.zeros(0, np.int64), np.zeros(0, np.int64)  # times and lines of what was yielded last
         self._last: dict[int, int] = {}
         self._lost: dict[int, int] = {}  # CPU -> events of which ftrace says that they are lost, before its next one
         self.notes: list[Note] = []
@@ -154,6 +155,11 @@ class TextReader:
                 "-f and -F), or as ftrace and perf script print it"
             )
 
+    def place_before(self, time: int) -> int | None:
+        """In which line what was yielded last has its first event before that time."""
+        found = np.flatnonzero(self._yielded[0] < time)
+        return int(self._yielded[1][found[0]]) if len(found) else None
+
     def _events(self, rows: list[Row]) -> Events:
         self.records += len(rows)
         columns: list[tuple[Any, ...]] = list(zip(*rows, strict=True))
@@ -162,6 +168,7 @@ class TextReader:
         arrays: list[NDArray[Any]] = [np.array(column, dtype) for column, dtype in pairs]
         sequence = np.array(columns[9], np.uint32)
         offsets = np.array(columns[11], np.int64)
+        self._yielded = arrays[0], offsets
         self.operations += np.bincount(arrays[4], minlength=256)
         payload = {row: data for row, data in enumerate(columns[10]) if data}
         numbered = sequence > 0

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from f2tools.blktrace.apart import apart
 from f2tools.blktrace.records import Events
 from f2tools.blktrace.scan import WINDOW
 from f2tools.blktrace.streams import Gathered, Stream, merged
@@ -31,10 +32,13 @@ class Trace(Gathered):
         if wanted is not None:
             mask = np.zeros(256, np.bool_)
             mask[list(wanted)] = True
-        window = max(MIN_WINDOW, min(WINDOW, BUFFERS // max(len(self.files), 1)))
+        found = [(path, apart(path, MIN_WINDOW if len(self.files) > 1 else WINDOW)) for path in self.files]
+        self.late = len(found) == 1 and found[0][1] is None
+        paths = [part for path, parts in found for part in parts or (path,)]
+        window = max(MIN_WINDOW, min(WINDOW, BUFFERS // max(len(paths), 1)))
         streams: list[Stream] = []
         try:
-            for path in self.files:
+            for path in paths:
                 if len(streams) < jobs - 1:
                     from f2tools.blktrace.ahead import StreamAhead
 

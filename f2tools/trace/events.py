@@ -128,7 +128,7 @@ def stream(name: str, chosen: EventFilter, limit: int | None, as_json: bool, out
         out.writelines(shape(events, int(row), int(cls[row]), zero, trace.names, chosen.bounds) for row in rows)
         if left == 0:
             break
-        if chosen.until is not None and int(events.time[0]) > zero + int(chosen.until * 1e9):
+        if chosen.until is not None and int(events.time[0]) > zero + int(chosen.until * 1e9) and not trace.late:
             break
     return trace
 

@@ -135,8 +135,11 @@ def test_standard_input_is_read_as_it_comes(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_cpus_that_write_in_turns_are_put_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
+def test_cpus_that_write_in_turns_are_put_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int, packed: bool
+) -> None:
     """`blktrace -o -` writes what one CPU has gathered, then that of another, whatever lies between in time."""
     from f2tools.blktrace import trace
 
@@ -148,12 +151,106 @@ def test_cpus_that_write_in_turns_are_put_in_order(tmp_path: Path, monkeypatch: 
     raw = [Path(f"{prefix}.blktrace.{cpu}").read_bytes() for cpu in (0, 1)]
     size = 48 * 400
     turns = [one[at : at + size] for at in range(0, max(map(len, raw)), size) for one in raw]
-    (tmp_path / "live.bin").write_bytes(b"".join(turns))
+    live_bytes = b"".join(turns)
+    (tmp_path / "live.bin").write_bytes(gzip.compress(live_bytes, 1) if packed else live_bytes)
     apart, live = (analyze(AnalysisRequest(str(path), jobs=jobs)).report for path in (prefix, tmp_path / "live.bin"))
     assert live["damage"]["problems"] == []
     for key in ("latency", "sequentiality", "seeks", "queue_depth", "writes", "windows", "first_ns", "duration_ns"):
         assert live[key] == apart[key], key
     assert live["latency"]["d2c"]["write"]["count"] == 3_000
+
+
+ONE_BEHIND_ANOTHER = [e for n in range(3_000) for e in request(1_000 + n * 10_000_000, n * 64, cpu=n % 2)]
+
+
+def one_behind_another(directory: Path, order: tuple[int, ...] = (0, 1), version: int = 7) -> tuple[Path, Path]:
+    """The prefix of a trace, and all its files in one, which is longer than what is held back."""
+    prefix = traces.write(directory, ONE_BEHIND_ANOTHER, version)
+    whole = directory / "whole.bin"
+    whole.write_bytes(b"".join(Path(f"{prefix}.blktrace.{cpu}").read_bytes() for cpu in order))
+    return prefix, whole
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    from f2tools.blktrace import trace
+
+    monkeypatch.setattr(trace, "WINDOW", 1)
+    monkeypatch.setattr(trace, "MIN_WINDOW", 1)
+
+
+@pytest.mark.usefixtures("small_windows")
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("version", [7, 8])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_files_of_cpus_one_behind_another_are_read_like_the_files(
+    tmp_path: Path, order: tuple[int, ...], version: int, jobs: int
+) -> None:
+    prefix, whole = one_behind_another(tmp_path, order, version)
+    reports = [analyze(AnalysisRequest(str(path), jobs=jobs)).report for path in (prefix, whole)]
+    for report in reports:
+        for key in ("trace", "trace_files"):
+            del report[key]
+    assert reports[1] == reports[0]
+    assert_same(all_of(open_trace(str(whole))), all_of(open_trace(str(prefix))))
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_a_few_events_of_a_cpu_at_the_end_of_a_file_are_found(tmp_path: Path) -> None:
+    prefix, _ = one_behind_another(tmp_path)
+    few = traces.write(tmp_path / "few", [replace(e, cpu=2, time=e.time + 7) for e in ONE_BEHIND_ANOTHER[:1]])
+    (tmp_path / "t.blktrace.2").write_bytes(Path(f"{few}.blktrace.2").read_bytes())
+    whole = tmp_path / "long.bin"
+    whole.write_bytes(b"".join(Path(f"{prefix}.blktrace.{cpu}").read_bytes() for cpu in (0, 2)))
+    found = all_of(open_trace(str(whole)))
+    assert (np.diff(found.time) >= 0).all()
+    assert int(np.count_nonzero(found.cpu == 2)) == 1
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_damage_is_located_where_it_is_in_such_a_file(tmp_path: Path) -> None:
+    prefix, whole = one_behind_another(tmp_path)
+    data = bytearray(whole.read_bytes())
+    at = len(Path(f"{prefix}.blktrace.0").read_bytes()) + 48 * 100
+    data[at : at + 4] = b"\xff" * 4
+    whole.write_bytes(data)
+    trace = open_trace(str(whole))
+    all_of(trace)
+    assert [(p.kind, p.offset) for p in trace.damage.problems] == [("corrupt", at), ("lost", at + 48)]
+
+
+@pytest.mark.usefixtures("small_windows")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_nobody_can_put_in_order_is_damage_with_its_place(tmp_path: Path, jobs: int) -> None:
+    prefix, whole = one_behind_another(tmp_path)
+    packed = tmp_path / "whole.bin.gz"
+    packed.write_bytes(gzip.compress(whole.read_bytes(), 1))
+    report = analyze(AnalysisRequest(str(packed), jobs=jobs)).report
+    damage = report["damage"]
+    assert damage["disordered"] > 1_000
+    assert damage["problems"][0]["offset"] == len(Path(f"{prefix}.blktrace.0").read_bytes())
+    assert "give the files of the CPUs apart" in damage["problems"][0]["text"]
+    assert report["writes"]["requests"] == 3_000
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_events_until_a_time_are_all_found_where_later_ones_come_first(tmp_path: Path) -> None:
+    from io import StringIO
+
+    from f2tools.trace.events import EventFilter, stream
+
+    prefix, whole = one_behind_another(tmp_path)
+    packed = tmp_path / "whole.bin.gz"
+    packed.write_bytes(gzip.compress(whole.read_bytes(), 1))
+    chosen = EventFilter.of(2, 3, ("D",), (), (), None, None)
+    lines = []
+    for path in (prefix, whole, packed):
+        out = StringIO()
+        stream(str(path), chosen, None, False, out)
+        lines.append(out.getvalue().splitlines())
+    assert len(lines[0]) == 100
+    assert lines[1] == lines[0]
+    assert sorted(lines[2]) == sorted(lines[0])
 
 
 def test_a_window_that_ends_within_a_record_changes_nothing(tmp_path: Path, expected: Events) -> None:
