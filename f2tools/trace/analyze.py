@@ -23,6 +23,7 @@ from f2tools.device.media.remote import is_url
 from f2tools.errors import Corrupt, Usage, Where
 from f2tools.trace.attribute.areas import Areas, offset_of
 from f2tools.trace.attribute.by_log import RASTER_NAMES, by_log
+from f2tools.trace.counters import missing_bytes, missing_text, note_tracer
 from f2tools.trace.measure.histogram import Raster
 from f2tools.trace.measure.measure import METRIC_OPS, Measures
 from f2tools.trace.metrics import catalogue
@@ -50,6 +51,7 @@ class AnalysisRequest:
     jobs: int = 1  # processes at work on the trace
     scheduler: str | None = None  # of a dask cluster, whose workers analyze it instead
     counters: dict[str, Any] = field(default_factory=dict)
+    tracer: dict[str, Any] = field(default_factory=dict)  # what it said while it recorded
 
 
 @dataclass
@@ -86,6 +88,8 @@ def from_directory(request: AnalysisRequest) -> AnalysisRequest:
         request.offset = kept["offset"]
     counters = kept.get("counters")
     request.counters = counters if isinstance(counters, dict) else {}
+    tracer = kept.get("tracer")
+    request.tracer = tracer if isinstance(tracer, dict) else {}
     return request
 
 
@@ -167,6 +171,7 @@ def _analyze(request: AnalysisRequest, before: Volume | None, after: Volume | No
         if border:
             pairer.border()
     pairer.finish()
+    _compare(request, trace, measures)
     attribution, raster, per_log = None, None, None
     if spools is not None and areas is not None:
         attribution, raster, per_log = _attribute(before, after, areas, spools, measures.first or 0)
@@ -193,10 +198,20 @@ def analysis_of(piece: Piece, request: AnalysisRequest) -> Analysis:
     pairer.counts = piece.counts
     pairer.go_on(piece.end.pending)
     pairer.finish()
+    _compare(request, piece.trace, piece.measures)
     measured = Measured(
         piece.trace, piece.measures, pairer, app_bytes=request.app_bytes, counters=request.counters, top=request.top
     )
     return Analysis(catalogue.report_of(measured), piece.measures, piece.trace, None, in_pieces=True)
+
+
+def _compare(request: AnalysisRequest, trace: Trace, measures: Measures) -> None:
+    """Note what the trace lacks of that which the kernel counted and the tracer told while it was recorded."""
+    queued, issued = (sum(each.bytes for each in sizes.values()) for sizes in (measures.queued, measures.issued))
+    missing = missing_bytes(request.counters, queued, issued, int(measures.completed[:, 1].sum()))
+    if missing:
+        trace.damage.note("lost", "record.json", None, missing_text(missing))
+    note_tracer(trace.damage, request.tracer)
 
 
 class _WriteSpools:

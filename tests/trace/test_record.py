@@ -51,7 +51,7 @@ def test_a_recording_is_one_directory_that_analyze_reads(tmp_path: Path, tools: 
     assert kept["exit_status"] == 0
     assert kept["io"]["wchar"] >= 1 << 20
     assert kept["app_bytes"] == 0 or 1 << 20 <= kept["app_bytes"] < 2 << 20  # a file system in memory counts nothing
-    assert kept["tracer"] == {"kind": "blktrace", "dropped": 0}
+    assert kept["tracer"] == {"kind": "blktrace", "dropped": 0, "problems": []}
     (tmp_path / "run" / "record.json").write_text(json.dumps(kept | {"app_bytes": 1 << 20}))
     code = "from f2tools.cli import run; run()"
     command = [sys.executable, "-c", code, "trace", "analyze", str(tmp_path / "run"), "--json"]
@@ -115,7 +115,11 @@ def test_a_tracer_ends_when_it_is_told_to_where_interrupts_are_ignored(tmp_path:
     finally:
         signal.signal(signal.SIGINT, before)
     assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "run" / "record.json").read_text())["tracer"] == {"kind": "blktrace", "dropped": 0}
+    assert json.loads((tmp_path / "run" / "record.json").read_text())["tracer"] == {
+        "kind": "blktrace",
+        "dropped": 0,
+        "problems": [],
+    }
     assert "Total: 3712 events" in (tmp_path / "run" / "blktrace.txt").read_text()
 
 
@@ -163,3 +167,81 @@ def test_the_device_s_own_counters_give_its_amplification() -> None:
     assert found["ratio"] == 2.5
     assert recording.parse_smart("not JSON") is None
     assert device_waf({}) is None
+
+
+def analyzed(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    code = "from f2tools.cli import run; run()"
+    return subprocess.run(
+        [sys.executable, "-c", code, "trace", "analyze", str(directory), *options], capture_output=True, text=True
+    )
+
+
+def test_what_blktrace_says_of_its_failures_is_told_and_is_damage(tmp_path: Path, tools: Path) -> None:
+    script = tools / "blktrace"
+    words = "setup_mmap: mmap: Invalid argument"
+    script.write_text(script.read_text().replace("trap", f'echo "{words}"\necho "=== vda ==="\ntrap'))
+    device = tmp_path / "disk.img"
+    device.write_bytes(bytes(1 << 20))
+    done = record(tools, device, "-o", tmp_path / "run", "--no-metadata", "--", "sleep", "1")
+    assert done.returncode == 0
+    assert f"blktrace said: {words}" in done.stderr
+    assert "===" not in done.stderr
+    kept = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert kept["notes"] == kept["tracer"]["problems"] == [f"blktrace said: {words}"]
+    assert words in " ".join(analyzed(tmp_path / "run").stdout.split())
+    strict = analyzed(tmp_path / "run", "--strict")
+    assert strict.returncode != 0
+    assert words in strict.stderr
+
+
+def test_events_that_blktrace_dropped_are_lost(tmp_path: Path, tools: Path) -> None:
+    script = tools / "blktrace"
+    script.write_text(script.read_text().replace("dropped 0", "dropped 17"))
+    device = tmp_path / "disk.img"
+    device.write_bytes(bytes(1 << 20))
+    record(tools, device, "-o", tmp_path / "run", "--no-metadata", "--", "sleep", "1")
+    report = json.loads(analyzed(tmp_path / "run", "--json").stdout)
+    assert report["lost_events"] == 17
+
+
+@pytest.mark.parametrize("missing", [0, 4096])
+def test_requests_that_only_the_counters_have_are_said_when_recorded_and_when_analyzed(
+    tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], missing: int
+) -> None:
+    """A file of a CPU that blktrace could not write has no gap in its numbers."""
+    facts = traces.facts("churn")["counters"]
+    facts["after"]["write_sectors"] += missing // 512
+    states = [{"stat": facts["before"] | {"in_flight": 0}}, {"stat": facts["after"]}]
+    monkeypatch.setattr(recording, "block_counters", lambda _: states.pop(0))
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+    script = tools / "blktrace"
+    copies = 'for n in {source}.blktrace.*; do cp $n "$4/$6.blktrace.${{n##*.}}"; done\ntrap'
+    source = traces.unpacked("churn", tmp_path / "all")
+    script.write_text(script.read_text().replace("trap", copies.format(source=source)))
+    device = tmp_path / "disk.img"
+    device.write_bytes(bytes(1 << 20))
+    directory = tmp_path / "run"
+    assert recording.record(recording.Recording(str(device), directory, ["sleep", "1"], metadata=False)) == 0
+    notes = json.loads((directory / "record.json").read_text())["notes"]
+    text = f"requests of {missing:,} bytes, which the device's own counters have, are not in the trace"
+    assert notes == ([text] if missing else [])
+    assert (text in capsys.readouterr().err) == bool(missing)
+    for options in ((), ("--jobs", "2"), ("--issue-only",)):
+        strict = analyzed(directory, "--strict", *options)
+        assert (strict.returncode != 0) == bool(missing), strict.stderr
+        assert (text in strict.stderr) == bool(missing)
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in traces.DIRECTORY.glob("*/trace.json")))
+def test_no_real_trace_lacks_what_the_kernel_counted(tmp_path: Path, name: str) -> None:
+    from f2tools.trace.analyze import AnalysisRequest, analyze
+    from f2tools.trace.counters import counted_bytes, missing_bytes
+
+    counters = {when: {"stat": stat} for when, stat in traces.facts(name)["counters"].items()}
+    measures = analyze(AnalysisRequest(str(traces.DIRECTORY / name))).measures
+    queued, issued = (sum(each.bytes for each in sizes.values()) for sizes in (measures.queued, measures.issued))
+    completed = int(measures.completed[:, 1].sum())
+    assert counted_bytes(counters)
+    counters["before"]["stat"]["in_flight"] = 0
+    assert missing_bytes(counters, queued, issued, completed) == 0
+    assert missing_bytes(counters, queued // 2, issued // 2, completed) > 0

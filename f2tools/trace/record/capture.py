@@ -39,6 +39,12 @@ BLOCK_EVENTS = (
 )  # fmt: skip
 BLKTRACESTART = 0x1274  # linux/fs.h
 PR_SET_PDEATHSIG = 1
+# what blktrace prints in the end, one line for each device and CPU; anything else is a failure
+SAID_BY_BLKTRACE = re.compile(
+    r"|=== .* ===|CPU\s*\d+:\s+\d+ events,.*|Total:\s+\d+ events \(.*|You have .*dropped events"
+    r"|Consider using a larger buffer size .*"
+)
+MOST_SAID = 20  # lines
 NVME_UNIT = 512_000  # data units written are thousands of 512 bytes
 
 
@@ -85,15 +91,34 @@ def record(asked: Recording) -> int:
             os.sync()  # what the command left in memory was written by it, too
             counters["after"] = block_counters(device)
         finally:
-            kept["tracer"] = tracer.stop()
+            tracer_said = kept["tracer"] = tracer.stop()
         for when, nand in (("before", before), ("after", nand_counters(device))):
             counters[when] |= {"nand": nand} if nand else {}
         f2fs_status(device, directory, "after")
         _copy(asked, "after.img")
+    if isinstance(tracer, Blktrace):
+        _compare(asked, counters, tracer_said["problems"])
+    for problem in tracer_said["problems"]:
+        asked.notes.append(problem)
+        print(f"f2tools: {problem}", file=sys.stderr)
     kept |= {"io": io, "app_bytes": application_bytes(io), "exit_status": status_code, "seconds": seconds}
     kept["notes"] = asked.notes
     _keep(directory / "record.json", json.dumps(kept, indent=1) + "\n")
     return status_code
+
+
+def _compare(asked: Recording, counters: dict[str, Any], problems: list[str]) -> None:
+    """Say what the trace lacks of that which the kernel has counted."""
+    from f2tools.trace.counters import missing_in, missing_text
+
+    try:
+        missing = missing_in(str(asked.directory / "trace"), counters)
+    except (F2fsError, OSError) as error:
+        problems.append(f"the trace can't be read: {error}")
+        return
+    if missing:
+        asked.notes.append(missing_text(missing))
+        print(f"f2tools: {asked.notes[-1]}; blktrace's own words are in blktrace.txt", file=sys.stderr)
 
 
 def _keep(path: Path, text: str) -> None:
@@ -349,7 +374,6 @@ class Blktrace:
     def __init__(self, asked: Recording) -> None:
         self._directory = asked.directory
         self._device = asked.device
-        self._notes = asked.notes
         self._log = open(newfile.create(str(asked.directory / "blktrace.txt")), "wb")  # noqa: SIM115 - until stop()
         command = [
             "blktrace",
@@ -419,13 +443,14 @@ class Blktrace:
         self._end()
         self._log.close()
         text = self._said()
+        strange = [line.strip() for line in text.splitlines() if not SAID_BY_BLKTRACE.fullmatch(line.strip())]
+        problems = [f"blktrace said: {line}" for line in strange[:MOST_SAID]]
         if early:
-            self._notes.append(f"blktrace ended before the command: {text.strip() or 'it says nothing'}")
-            print(f"f2tools: {self._notes[-1]}", file=sys.stderr)
+            problems.insert(0, f"blktrace ended before the command: {text.strip() or 'it says nothing'}")
         dropped = sum(int(number) for number in re.findall(r"dropped (\d+)", text))
         if dropped:
             print(f"f2tools: blktrace dropped {dropped} events; try a larger --buffer", file=sys.stderr)
-        return {"kind": "blktrace", "dropped": dropped}
+        return {"kind": "blktrace", "dropped": dropped, "problems": problems}
 
 
 def _interrupt_when_orphan() -> None:
@@ -501,7 +526,7 @@ class Tracefs:
         self._remove()
         if lost:
             print(f"f2tools: the kernel lost {lost} events; try a larger --buffer", file=sys.stderr)
-        return {"kind": "tracefs", "dropped": lost}
+        return {"kind": "tracefs", "dropped": lost, "problems": []}
 
 
 def event_filter(device: str, number: tuple[int, int]) -> str:
