@@ -245,3 +245,23 @@ def test_no_real_trace_lacks_what_the_kernel_counted(tmp_path: Path, name: str) 
     counters["before"]["stat"]["in_flight"] = 0
     assert missing_bytes(counters, queued, issued, completed) == 0
     assert missing_bytes(counters, queued // 2, issued // 2, completed) > 0
+
+
+def test_a_copy_of_the_trace_onto_a_full_target_goes_on_and_says_so(tmp_path: Path) -> None:
+    """Through tracefs the trace is copied by a thread, which must go on to empty the kernel's buffers."""
+    tracer = object.__new__(recording.Tracefs)
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    tracer.__dict__ |= {"_instance": tmp_path / "instance", "_pipe": reading, "_error": None}
+    tracer._instance.mkdir()
+    tracer._out = open("/dev/full", "wb")  # noqa: SIM115 - closed by stop()
+    tracer._begin()
+    for _ in range(4):
+        os.write(writing, bytes(1 << 15))
+    said = tracer.stop()
+    os.close(writing)
+    assert said["kind"] == "tracefs"
+    assert said["problems"] == ["ftrace.txt: not all of the trace is in it: No space left on device"]
+    assert not tracer._thread.is_alive()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(reading)

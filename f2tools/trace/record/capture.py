@@ -12,12 +12,13 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from f2tools import newfile, untrusted_json
 from f2tools.blktrace.numbers import device_of
@@ -45,6 +46,7 @@ SAID_BY_BLKTRACE = re.compile(
     r"|Consider using a larger buffer size .*"
 )
 MOST_SAID = 20  # lines
+ROOM = 32 << 10  # bytes that record.json needs at most
 NVME_UNIT = 512_000  # data units written are thousands of 512 bytes
 
 
@@ -80,6 +82,7 @@ def record(asked: Recording) -> int:
             kept["mounted"] = f2fs_status(device, directory, "before")
             before = nand_counters(device)
             _copy(asked, "before.img")
+            room = _reserved(directory)
             tracer = start_tracer(asked)
         except BaseException:
             _empty(directory, made)
@@ -92,9 +95,14 @@ def record(asked: Recording) -> int:
             counters["after"] = block_counters(device)
         finally:
             tracer_said = kept["tracer"] = tracer.stop()
+            room.close()
         for when, nand in (("before", before), ("after", nand_counters(device))):
             counters[when] |= {"nand": nand} if nand else {}
-        f2fs_status(device, directory, "after")
+        try:
+            f2fs_status(device, directory, "after")
+        except OSError as error:
+            (directory / "f2fs-after.txt").unlink(missing_ok=True)
+            asked.notes.append(f"f2fs-after.txt: {error.strerror}")
         _copy(asked, "after.img")
     if isinstance(tracer, Blktrace):
         _compare(asked, counters, tracer_said["problems"])
@@ -105,6 +113,14 @@ def record(asked: Recording) -> int:
     kept["notes"] = asked.notes
     _keep(directory / "record.json", json.dumps(kept, indent=1) + "\n")
     return status_code
+
+
+def _reserved(directory: Path) -> IO[bytes]:
+    """A file without a name, whose room is that of what is written in the end, however much the trace takes."""
+    room = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - closed when the trace has ended
+    with suppress(OSError):
+        os.posix_fallocate(room.fileno(), 0, ROOM)
+    return room
 
 
 def _compare(asked: Recording, counters: dict[str, Any], problems: list[str]) -> None:
@@ -470,6 +486,7 @@ class Tracefs:
         self._instance = root / "instances" / f"{INSTANCE}-{os.getpid()}"
         self._instance.mkdir()
         self._pipe = -1
+        self._error: OSError | None = None  # of the file
         try:
             self._write("buffer_size_kb", str(asked.buffer_kib))
             self._write("trace_clock", "mono")
@@ -483,6 +500,9 @@ class Tracefs:
         except BaseException:
             self._remove()
             raise
+        self._begin()
+
+    def _begin(self) -> None:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._copy, daemon=True)
         self._thread.start()
@@ -507,18 +527,30 @@ class Tracefs:
             except BlockingIOError:
                 data = b""
             if data:
-                self._out.write(data)
+                self._put(data)
             elif ending:
                 return
             else:
                 time.sleep(0.01)
 
+    def _put(self, data: bytes) -> None:
+        """Write to the file; after an error the rest is dropped, so that the trace in it has no hole."""
+        if self._error is None:
+            try:
+                self._out.write(data)
+            except OSError as error:
+                self._error = error
+
     def stop(self) -> dict[str, Any]:
-        """End it; returns what the kernel says about events that it lost."""
+        """End it; returns what the kernel says about events that it lost, and whether all could be kept."""
         self._write("tracing_on", "0")
         self._stop.set()
         self._thread.join(STOP_SECONDS)
-        self._out.close()
+        try:
+            self._out.close()
+        except OSError as error:
+            self._error = self._error or error
+        problems = [] if self._error is None else [f"ftrace.txt: not all of the trace is in it: {self._error.strerror}"]
         lost = 0
         for path in self._instance.glob("per_cpu/cpu*/stats"):
             found = re.search(r"overrun: (\d+)", path.read_text())
@@ -526,7 +558,7 @@ class Tracefs:
         self._remove()
         if lost:
             print(f"f2tools: the kernel lost {lost} events; try a larger --buffer", file=sys.stderr)
-        return {"kind": "tracefs", "dropped": lost, "problems": []}
+        return {"kind": "tracefs", "dropped": lost, "problems": problems}
 
 
 def event_filter(device: str, number: tuple[int, int]) -> str:
