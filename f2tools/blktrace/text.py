@@ -48,6 +48,8 @@ MAX_INOS = 1 << 18
 MAX_LOGS = 64
 MAX_NAMES = 100_000  # of processes
 NUMBER = rb"\d{1,18}"
+NO_SECTOR = (1 << 64) - 1  # of a request that has none, such as a flush; blktrace has 0, see blk_rq_trace_sector()
+SHOWN = 60, 60  # bytes at the beginning and at the end of a line that can't be read
 
 BLKPARSE = re.compile(
     rb"\s*(\d{1,5}),(\d{1,7})\s+(\d{1,6})\s+(" + NUMBER + rb")\s+(\d{1,10})\.(\d{1,9})\s+(\d{1,10})\s+([A-Za-z]{1,2})"
@@ -68,11 +70,7 @@ FTRACE = re.compile(
 # what ftrace prints where a CPU's buffer was full: of all events, those of the block layer or others
 LOST = re.compile(rb"\s*CPU:(\d{1,5}) \[LOST (?:(\d{1,18}) )?EVENTS\]")
 BLOCK_EVENT = re.compile(
-    rb"(\d{1,5}),(\d{1,7})\s+(\w{1,8})\s+(?:("
-    + NUMBER
-    + rb")\s+)?(?:\([^)]{0,200}\)\s+)?("
-    + NUMBER
-    + rb")\s+([+/])\s+"
+    rb"(\d{1,5}),(\d{1,7})\s+(\w{1,8})\s+(?:(" + NUMBER + rb")\s+)?(?:\([^)]{0,200}\)\s+)?(\d{1,20})\s+([+/])\s+"
     rb"(" + NUMBER + rb")\s*(.*)$"
 )
 F2FS_PAGE = re.compile(
@@ -213,14 +211,14 @@ class TextReader:
         return None
 
     def _note_line(self, number: int, line: bytes) -> None:
-        self._damage.note("unreadable", self._name, number, f"not an event: {line[:60]!r}")
+        self._damage.note("unreadable", self._name, number, f"not an event: {_shown(line)!r}")
 
     def _note_strange(self, line: bytes) -> None:
         """Note a line that blkparse doesn't print, or keep it until it is known whose text this is."""
         if self._is_blkparse:
             self._note_line(self._line, line)
         elif len(self._strange) < KEPT:
-            self._strange.append((self._line, line[:60]))
+            self._strange.append((self._line, _shown(line)))
         else:
             self._strange_more += 1
 
@@ -283,16 +281,18 @@ class TextReader:
             return None
         major, minor, letters, command, sector, sign, size, tail = found.groups()
         device = device_of(int(major), int(minor))
-        count, payload = int(size), b""
+        start, count, payload = int(sector), int(size), b""
+        if start == NO_SECTOR:
+            start = 0
         if sign == b"/":
-            payload, count = count.to_bytes(8, "big"), max(count - int(sector), 0)
+            payload, count = count.to_bytes(8, "big"), max(count - start, 0)
         if number == A and (source := re.search(rb"<- \((\d{1,5}),(\d{1,7})\) (" + NUMBER + rb")", tail)):
             payload = _remap(source, device)
         error = re.search(rb"\[(-?\d{1,5})\]", tail) if number == C else None
         if count == 0 and command and int(command):
             count = 0
         return self._checked((
-            time, int(sector), count * SECTOR, categories(letters, number), number, int(pid) & 0xFFFFFFFF, device,
+            time, start, count * SECTOR, categories(letters, number), number, int(pid) & 0xFFFFFFFF, device,
             int(cpu), abs(int(error[1])) & 0xFFFF if error else 0, 0, payload, self._line,
         ))  # fmt: skip
 
@@ -327,6 +327,12 @@ class TextReader:
     def _checked(self, row: Row) -> Row | None:
         time, sector, size, *_ = row
         return None if is_beyond(sector, size, time) else row
+
+
+def _shown(line: bytes) -> bytes:
+    """A line, or its beginning and its end: what is wrong is behind the process, the CPU and the time."""
+    first, last = SHOWN
+    return line if len(line) <= first + last else line[:first] + b" ... " + line[-last:]
 
 
 def _full_of_gaps(device: NDArray[Any], cpu: NDArray[Any], sequence: NDArray[Any]) -> bool:

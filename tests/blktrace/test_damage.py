@@ -289,3 +289,27 @@ def test_lines_of_other_events_in_a_text_of_ftrace_are_none_of_ours(tmp_path: Pa
     text = tmp_path / "x.txt"
     text.write_text("sh-1 [000] d..2 1.000000: sched_switch: x\n" + traces.as_ftrace(plain(5)) + " => do_idle\n")
     assert counts(analyze(AnalysisRequest(str(text))).report) == {}
+
+
+def test_the_end_of_a_flush_without_a_sector_is_no_damage(tmp_path: Path) -> None:
+    """Linux 6.1 has the sector of such a request there as it is, all ones."""
+    lines = (
+        "dd-588 [000] ..... 49.343479: block_bio_queue: 254,0 FWS 0 + 0 [dd]",
+        "dd-588 [000] ..... 49.343742: block_rq_issue: 254,0 FF 0 () 0 + 0 [dd]",
+        f"dd-588 [000] d.h1. 49.343820: block_rq_complete: 254,0 FF () {(1 << 64) - 1} + 0 [0]",
+    )
+    text = tmp_path / "x.txt"
+    text.write_text("\n".join(lines) + "\n")
+    report = analyze(AnalysisRequest(str(text))).report
+    assert counts(report) == {}
+    assert report["latency"]["d2c"]["flush"]["mean"] == 78_000
+
+
+def test_a_line_that_is_no_event_is_shown_with_its_end(tmp_path: Path) -> None:
+    text = tmp_path / "x.txt"
+    wrong = f"a-long-name-588 [000] ..... {' ' * 100} 49.343479: block_rq_complete: 254,0 WS () {1 << 63} + 8 [0]"
+    text.write_text(traces.as_ftrace(plain(5)) + wrong + "\n")
+    report = analyze(AnalysisRequest(str(text))).report
+    assert counts(report) == {"unreadable": 1}
+    assert f"{1 << 63} + 8 [0]" in report["damage"]["problems"][0]["text"]
+    assert len(report["damage"]["problems"][0]["text"]) < 160
