@@ -72,7 +72,7 @@ def _of_files(name: str, files: list[str]) -> Trace:
             first = next(cpu for cpu in range(max(seen)) if cpu not in seen)
             others = f", nor of {count - 1} others" if count > 1 else ""
             text = f"no file of CPU {first}{others}; unless it was offline, its events are missing"
-            trace.damage.note("missing", f"{prefix}.blktrace.{first}", None, text, count)
+            trace.damage.note("missing", f"{os.path.basename(prefix)}.blktrace.{first}", None, text, count)
     return trace
 
 
