@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -303,3 +304,14 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     process.stdout.close()
     assert process.stderr.read() == ""
     assert process.wait() == 141
+
+
+def test_clocks_of_cpus_that_differ_are_seen_in_the_report(tmp_path: Path) -> None:
+    """Then completions come before their issues."""
+    events = [each for n in range(50) for each in request(10**7 * n, 64 * n)]
+    skewed = [replace(each, cpu=1, time=each.time + 10**6) if each.op == "D" else each for each in events]
+    sound, wrong = (traces.write(tmp_path / name, some) for name, some in (("sound", events), ("wrong", skewed[:-4])))
+    assert "unpaired" not in trace("analyze", sound).output
+    found = " ".join(trace("analyze", wrong).output.split())
+    assert "unpaired: 49 completions without an issue, 49 issues without a completion" in found
+    assert "pairing: How events were joined" in trace("analyze", "--explain", "unpaired").output

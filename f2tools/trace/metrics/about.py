@@ -138,8 +138,12 @@ PAIRING = Metric(
     "pairing", COUNT, "How events were joined to requests, and what could not be joined.",
     lambda it: vars(it.pairer.counts).copy(),
     {
-        "completions_without_issue": Word("Completions of what was issued before the trace, or whose issue is lost."),
-        "never_completed": Word("Requests that were issued and did not end in the trace."),
+        "completions_without_issue": Word(
+            "Completions of what was issued before the trace, or whose issue is lost, or later by another CPU's clock."
+        ),
+        "never_completed": Word(
+            "Requests that were issued and did not end in the trace, or before that by another CPU's clock."
+        ),
         "never_issued": Word("Bios that were queued and not issued in the trace."),
         "requeued": Word("Requests that the driver gave back."),
         "split": Word("Bios that were split."),
@@ -147,6 +151,7 @@ PAIRING = Metric(
         "spanning_gap": Word("Requests and bios that lost events lie across; they are in no latency."),
         "exact": Word("Events that were paired one by one, since their requests overlap."),
     },
+    {"unpaired": ""},
 )  # fmt: skip
 MESSAGES = Metric(
     "messages", TEXT, f"What programs wrote into the trace, the first {MAX_MESSAGES:,} messages.", _messages,

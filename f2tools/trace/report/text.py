@@ -129,6 +129,14 @@ def _shape(report: dict[str, Any]) -> list[str]:
         f"{report['queue_depth']['max']} at most; WAF {of('fs_waf')}",
         f"written between flushes: {of('fsync_cost.mean', 0)} on average in {of('fsync_cost.count')} intervals",
     ]
+    pairing = report["pairing"]
+    ends = pairing["completions_without_issue"] or report["latency"]["d2c"]  # with none, only issues were traced
+    if ends and (pairing["completions_without_issue"] or pairing["never_completed"]):
+        found.append(
+            f"unpaired: {pairing['completions_without_issue']:,} completions without an issue, "
+            f"{pairing['never_completed']:,} issues without a completion (under way at either end of the trace, "
+            "in what is lost, or the clocks of CPUs differ)"
+        )
     if report["discard_read_overlap"]["time_ns"]:
         found.append(f"reads and discards overlap for {of('discard_read_overlap.time_ns')}")
     if report["sequentialised"]:
