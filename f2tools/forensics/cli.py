@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -73,7 +73,16 @@ def _indexed(
             index = open_index(volume, index_path, bar.advance)
         with index:
             say_unknown(index.problems)
+            say_unreadable(index.tables.unreadable())
             yield volume, index
+
+
+def say_unreadable(ranges: Sequence[tuple[int, int]]) -> bool:
+    """Say how many blocks, as (first, count), could not be read; whether there are any: a command then ends with 1."""
+    if ranges:
+        count = sum(count for _, count in ranges)
+        click.echo(f"f2tools: {count} blocks could not be read, the first is {ranges[0][0]:#x}", err=True)
+    return bool(ranges)
 
 
 @click.command()
@@ -110,14 +119,19 @@ def scan(
         with progress("scanning", geo.segment_count_main * geo.blocks_per_seg) as bar:
             index = build_index(volume, fresh, bar.advance)
         with index:
-            found, problems = figures(index), index.problems
+            found, problems, lost = figures(index), index.problems, index.tables.unreadable()
     if fresh != path:
         os.replace(fresh, path)
     say_unknown(problems)
     if as_json:
         print_json({"index": path, **found})
-        return
-    taken = time.monotonic() - started
+    else:
+        _show_figures(path, found, time.monotonic() - started)
+    if say_unreadable(lost):
+        click.get_current_context().exit(1)
+
+
+def _show_figures(path: str, found: dict[str, int], taken: float) -> None:
     rate = found["bytes_read"] / taken if taken else 0
     click.echo(
         f"{found['nodes']} node blocks ({found['live']} live), {found['inodes']} of them inodes; "
@@ -197,7 +211,7 @@ def undelete(
     from f2tools.forensics.undelete import GRADES, Undelete, as_dict, selected
 
     with _indexed(image, devices, index_path, keys, layout) as (volume, index):
-        run = Undelete(volume, index)
+        run, lost = Undelete(volume, index), index.tables.unreadable()
         with Restorer(volume, run.contents, target, keep) if target else nullcontext() as restorer:
             counts: dict[str, int] = dict.fromkeys(GRADES, 0)
             header, hidden, locked = not as_json, 0, 0
@@ -227,7 +241,7 @@ def undelete(
         click.echo(", ".join(f"{count} {grade}" for grade, count in counts.items()) + left_out + no_key, err=True)
     if restorer is not None:
         _say_restored(restorer.report)
-    if nothing or not (restorer is None or restorer.report.complete):
+    if nothing or lost or not (restorer is None or restorer.report.complete):
         click.get_current_context().exit(1)
 
 
@@ -338,6 +352,12 @@ def history(
             )
             for version in versions:
                 _show_version(version)
+        _exit_where_unreadable(index)
+
+
+def _exit_where_unreadable(index: Index) -> None:
+    if index.tables.unreadable():
+        click.get_current_context().exit(1)
 
 
 def _show_version(version: Version) -> None:
@@ -418,6 +438,7 @@ def timeline(
             rows = write(run, form, not no_hashes)
             while some := list(islice(rows, ROWS_AT_ONCE)):
                 out.write("\n".join(some) + "\n")
+        _exit_where_unreadable(index)
 
 
 @click.command()
@@ -455,11 +476,13 @@ def hashes(
     from f2tools.forensics.undelete import Undelete
 
     problems: list[str] = []
+    lost: list[tuple[int, int]] = []
     with _open(image, devices, keys, layout) if which == "live" else nullcontext() as alone:
         if alone is not None:
             files = list(living(alone, problems))
         else:
             with _indexed(image, devices, index_path, keys, layout) as (volume, index):
+                lost = index.tables.unreadable()
                 files = [] if which else list(living(volume, problems))
                 files += deleted(Undelete(volume, index), problems)
     mark(files, sets)
@@ -469,5 +492,5 @@ def hashes(
         out.writelines(line + "\n" for line in found)
     for text in problems:
         click.echo(f"f2tools: {printable(text)}", err=True)
-    if problems or (only_known and not files):
+    if problems or lost or (only_known and not files):
         click.get_current_context().exit(1)

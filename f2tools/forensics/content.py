@@ -31,6 +31,7 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.recovery import ended_cleanly
 from f2tools.forensics.claims import Claims
 from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past, PastVolume
+from f2tools.forensics.unowned import read_readable
 
 BATCH = 1024
 READ_BLOCKS = 256
@@ -42,11 +43,12 @@ HASHED_TIMES = 4  # zeros that are hashed in all, in sizes of the main area
 SAMPLE = 4096  # blocks looked at to see whether a volume discards
 ROW = np.dtype([("fofs", "i8"), ("blkaddr", "u4"), ("nid", "u4"), ("ofs", "u4")])
 # states of a block, the worst one that applies
-OURS, DOUBTFUL, REWRITTEN, ZEROED, FOREIGN, NODE_BLOCK, OUTSIDE = range(7)
-LOST = ZEROED  # from here on the content is gone
+OURS, DOUBTFUL, REWRITTEN, UNREADABLE, ZEROED, FOREIGN, NODE_BLOCK, OUTSIDE = range(8)
+LOST = UNREADABLE  # from here on the content is gone
 REASONS = {
     DOUBTFUL: "written after the last checkpoint, or where it may have been: no summary tells",
     REWRITTEN: "blocks shared with a later version of other mtime: they may have been overwritten in place",
+    UNREADABLE: "blocks can't be read",
     ZEROED: "blocks are zero: discarded",
     FOREIGN: "blocks were given to another file since",
     NODE_BLOCK: "blocks hold nodes now",
@@ -114,6 +116,7 @@ class Contents:
         self.left = 16 * self._node_rank.size  # blocks that may be read in all: forged files share theirs
         self._zeros_left = HASHED_TIMES * self._node_rank.size * geo.block_size
         self._unsure = self._unsure_segments()
+        self._unreadable = self._lost_to_the_scan()
         self._discards: bool | None = None
 
     # -- mapping --------------------------------------------------------------------------------------------------
@@ -208,6 +211,7 @@ class Contents:
         np.maximum(worst, np.where(unsure & ~self._since(later), DOUBTFUL, 0), out=worst, casting="unsafe")
         np.maximum(worst, np.where(~known, DOUBTFUL, 0), out=worst, casting="unsafe")
         worst[self._mtime_at(life, later, same) != version.mtime_ns] = REWRITTEN
+        worst[self._unreadable[index]] = UNREADABLE
         worst[known & ~agrees & ~unsure] = FOREIGN
         worst[~same | self._of_next_life(life, version, later)] = FOREIGN
         worst[self._node_rank[index] > 0] = NODE_BLOCK
@@ -256,6 +260,18 @@ class Contents:
             unsure[curseg.segno] = True
         return unsure
 
+    def _lost_to_the_scan(self) -> NDArray[np.bool_]:
+        """Which blocks of the main area could not be read."""
+        lost = np.zeros(self._node_rank.size, np.bool_)
+        rows = np.array(self.past.index.tables.unreadable(), np.int64).reshape(-1, 2)
+        if rows.size:
+            first = rows[:, 0] - self.geo.main_blkaddr
+            edges = np.zeros(lost.size + 1, np.int32)
+            np.add.at(edges, first, 1)
+            np.add.at(edges, np.minimum(first + rows[:, 1], lost.size), -1)
+            lost = np.cumsum(edges[:-1]) > 0
+        return lost
+
     def unsure(self, addrs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which blocks of the main area may hold what was written after the newest checkpoint."""
         segnos = self.geo.segno(addrs)
@@ -273,7 +289,7 @@ class Contents:
     def discards(self) -> bool:
         """Whether freed blocks of this volume were mostly discarded: of those that are free now, most are zero."""
         if self._discards is None:
-            claimed = np.flatnonzero(self.claims.rank) + self.geo.main_blkaddr
+            claimed = np.flatnonzero((self.claims.rank > 0) & ~self._unreadable) + self.geo.main_blkaddr
             free = claimed[~self.past.volume.sit.valid(claimed)] if claimed.size else claimed
             free = free[:: max(1, free.size // SAMPLE)]
             zero = self.zero(free)
@@ -281,11 +297,13 @@ class Contents:
         return self._discards
 
     def zero(self, addrs: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which blocks are zero throughout."""
+        """Which blocks are zero throughout; one that can't be read is not known to be."""
         result = np.zeros(addrs.size, np.bool_)
         for first in range(0, addrs.size, BATCH):
             some = addrs[first : first + BATCH]
-            result[first : first + BATCH] = ~self.past.volume.device.read_blocks(some, self.geo.block_size).any(axis=1)
+            lost: list[int] = []
+            blocks = read_readable(self.past.volume, some, lost)
+            result[first : first + BATCH] = ~blocks.any(axis=1) & ~np.isin(some, lost)
         return result
 
     # -- a version as a whole -------------------------------------------------------------------------------------

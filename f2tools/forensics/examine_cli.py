@@ -13,6 +13,7 @@ import click
 
 import f2tools
 from f2tools import newfile
+from f2tools.forensics.cli import say_unreadable
 from f2tools.options import (
     device_option,
     force_option,
@@ -77,8 +78,7 @@ def _whose(owner: Owner | None) -> str:
 
 
 def _say_unreadable(unreadable: list[int]) -> None:
-    if unreadable:
-        click.echo(f"f2tools: {len(unreadable)} blocks could not be read, the first is {unreadable[0]:#x}", err=True)
+    if say_unreadable([(blkaddr, 1) for blkaddr in unreadable]):
         click.get_current_context().exit(1)
 
 

@@ -219,6 +219,12 @@ class Tables:
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
+    def unreadable(self) -> list[tuple[int, int]]:
+        """(first block address, blocks) of what the scan could not read."""
+        if self._db is None:
+            return self._rest.unreadable if self._rest is not None else []
+        return self._query("SELECT blkaddr, count FROM unreadable ORDER BY blkaddr").fetchall()
+
     @property
     def db(self) -> sqlite3.Connection:
         """The database; DeviceError where a temporary one can't be kept."""

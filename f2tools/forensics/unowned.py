@@ -44,7 +44,7 @@ def windows(
             blkaddrs = np.arange(at, min(at + step, stop), dtype=np.int64)
             if owned is not None:
                 blkaddrs = blkaddrs[volume.sit.valid(blkaddrs) == owned]
-            content = _read(volume, blkaddrs, unreadable)
+            content = read_readable(volume, blkaddrs, unreadable)
             there = content.any(axis=1)
             if there.any():
                 yield Blocks(blkaddrs[there], content[there])
@@ -55,7 +55,8 @@ def windows(
         advance(end - done)
 
 
-def _read(volume: Volume, blkaddrs: NDArray[np.int64], unreadable: list[int] | None) -> NDArray[np.uint8]:
+def read_readable(volume: Volume, blkaddrs: NDArray[np.int64], unreadable: list[int] | None) -> NDArray[np.uint8]:
+    """These blocks, shape (n, block_size); those that can't be read as zeros, and noted in `unreadable`."""
     size = volume.geo.block_size
     try:
         return volume.device.read_blocks(blkaddrs, size, max_gap=8)

@@ -27,6 +27,7 @@ from tests.dump.test_extract import utime_of_32_bits
 from tests.forensics.history_cases import image_of
 from tests.forensics.past_of import ROOT, living, undeleted
 from tests.images import copy_sparse, reference
+from tests.unreadable import lose
 
 BLOCK = 4096
 
@@ -487,3 +488,51 @@ def test_content_that_looks_like_nodes_is_no_node(tmp_path: Path) -> None:
 def test_layouts_that_the_scan_reads_by_offset() -> None:
     assert InodeLayout.offset_of("i_namelen") == 88
     assert NodeFooter.size == 24
+
+
+def test_a_block_that_can_t_be_read_is_a_gap_in_its_file_and_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = {name: noise(20, seed) for seed, name in enumerate((b"hit", b"whole"))}
+    with living(tmp_path) as (life, image):
+        for name, content in contents.items():
+            life.file(name, content)
+        life.later()
+        for name in contents:
+            life.volume.unlink(ROOT, name)
+        life.later()
+    found = undeleted(image)["hit"].content
+    assert found is not None
+    bad, index, out = found.addresses()[7], tmp_path / "index", tmp_path / "out"
+    lose(monkeypatch, bad * BLOCK)
+    told = f"f2tools: 1 blocks could not be read, the first is {bad:#x}\n"
+    scanned = f2("scan", image, "-o", index)
+    assert (scanned.code, told in scanned.err) == (1, True)
+    for words in (("undelete", "-o", out), ("undelete", "--index", index, "-o", tmp_path / "again")):
+        done = f2(*words, image)
+        assert (done.code, told in done.err) == (1, True), done.err
+        assert "1 certain, 0 probable, 1 partial, 0 name only" in done.err
+        assert b"partial: blocks can't be read" in done.out
+    assert (out / "whole").read_bytes() == contents[b"whole"]
+    assert (out / "hit").read_bytes() == contents[b"hit"][: 7 * BLOCK] + bytes(BLOCK) + contents[b"hit"][8 * BLOCK :]
+    hashed = f2("hashes", "--deleted", "--format", "sha256", image)
+    assert (hashed.code, sha256(contents[b"whole"]).encode() in hashed.out) == (1, True)
+    for words in (("history", image, "whole"), ("timeline", image)):
+        assert f2(*words).code == 1
+
+
+def test_a_free_block_that_fails_after_the_scan_costs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with living(tmp_path) as (life, image):
+        for seed, name in enumerate((b"hit", b"whole")):
+            life.file(name, noise(20, seed))
+        life.later()
+        for name in (b"hit", b"whole"):
+            life.volume.unlink(ROOT, name)
+        life.later()
+    found = undeleted(image)["hit"].content
+    assert found is not None
+    assert f2("scan", image, "-o", tmp_path / "index").code == 0
+    lose(monkeypatch, found.addresses()[7] * BLOCK)
+    done = f2("undelete", "--index", tmp_path / "index", image, "-o", tmp_path / "out")
+    assert done.code == 1
+    assert (tmp_path / "out" / "whole").read_bytes() == noise(20, 1)
