@@ -10,7 +10,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -23,8 +23,8 @@ from f2tools.blktrace.ranges import cuts_of
 from f2tools.device import open_device
 from f2tools.device.media import remote
 from f2tools.device.media.image import open_image
-from f2tools.device.media.remote import RemoteDevice, open_remote, without_credentials
-from f2tools.errors import DeviceError, F2fsError
+from f2tools.device.media.remote import RemoteDevice, cached_in, open_remote, without_credentials
+from f2tools.errors import DeviceError, F2fsError, Gone
 from f2tools.trace import analyze as trace_analysis
 from f2tools.trace import pieces
 from tests.device.servers import KEY, SECRET, requests, s3, sftp, web
@@ -247,6 +247,30 @@ def test_a_cache_is_not_used_for_a_file_that_has_changed(base: str, directory: P
         done = f2("dump", "info", f"{base}/changing.img", "--cache", tmp_path, "--json")
         said.append(json.loads(done.out)["label"])
     assert said == ["ONE", "OTHER"]
+
+
+@pytest.mark.parametrize(("chain", "keep"), [("", False), ("", True), ("zip://card.img::", False)])
+@pytest.mark.parametrize("length", [4096, 9 * MIB])
+def test_a_file_that_is_replaced_while_it_is_read_is_not_read_on(
+    chain: str, keep: bool, length: int, base: str, directory: Path, tmp_path: Path
+) -> None:
+    served, other = directory / "replaced", tmp_path / "other"
+    for path, seed in ((served, 1), (other, 2)):
+        content = np.random.default_rng(seed).bytes(24 * MIB)
+        path.write_bytes(content)
+        if chain:
+            with zipfile.ZipFile(path, "w") as archive:
+                archive.writestr("card.img", content)
+        os.utime(path, (1_700_000_000 + seed,) * 2)
+    with cached_in(str(tmp_path / "cache")) if keep else nullcontext():
+        there = open_remote(f"{chain}{base}/replaced")
+    with there:
+        there.pread(MIB, 4096)
+        os.replace(other, served)
+        with pytest.raises(Gone, match="changed while it was read: its ETag was"):
+            there.pread(10 * MIB, length)
+    with open_remote(f"{base}/replaced") as again:
+        again.pread(0, 4096)
 
 
 def test_nothing_is_written_to_a_url(base: str, directory: Path) -> None:

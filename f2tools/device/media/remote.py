@@ -2,8 +2,9 @@
 
 They are only read.  A read takes the ranges that are not in the cache yet: adjacent ones as one request, several at a
 time where the server's file system can, longer ones as long as reading goes on in order.  What fails for a reason that
-may pass is tried again.  Credentials come from where fsspec looks for them (the environment, its configuration files,
-the servers' own files); those in a URL are never shown.
+may pass is tried again.  A file of a web server that is another one now is not read on.  Credentials come from where
+fsspec looks for them (the environment, its configuration files, the servers' own files); those in a URL are never
+shown.
 """
 
 from __future__ import annotations
@@ -118,20 +119,21 @@ def exists(url: str) -> bool:
 
 def open_remote(url: str) -> RemoteDevice:
     """A file that a URL names, for reading; DeviceError where it can't be read."""
-    chain, settings = url, _patience(url)
+    answers = _Unchanged()
+    chain, settings = url, _patience(url, answers)
     directory = _CACHE.get()
     fsspec = needed()
     if directory is not None:
         chain = f"blockcache::{url}"
         if url.startswith(("http://", "https://")):  # of which fsspec thinks that they never change
             directory = os.path.join(directory, _tried(url, lambda: _state_of(fsspec, url)))
-        settings["blockcache"] = {"cache_storage": directory, "check_files": True}
+        settings["blockcache"] = {"cache_storage": directory, "check_files": True, "skip_instance_cache": True}
     opened = _tried(url, lambda: _open(fsspec, chain, settings))
-    return RemoteDevice(url, *opened)
+    return RemoteDevice(url, *opened, answers)
 
 
-def _patience(url: str) -> dict[str, Any]:
-    """How long a web server is waited for, as fsspec takes it, in a chain too."""
+def _patience(url: str, answers: _Unchanged | None = None) -> dict[str, Any]:
+    """What fsspec is told of web servers, in a chain too: how long to wait for them, and who looks at each answer."""
     schemes = _web_schemes(url)
     if not schemes:
         return {}
@@ -139,7 +141,11 @@ def _patience(url: str) -> dict[str, Any]:
         timeout = _timeout(WHOLE_SECONDS if "cache::" in url else REQUEST_SECONDS)
     except ImportError:  # which fsspec will say
         return {}
-    return {scheme: {"client_kwargs": {"timeout": timeout}} for scheme in schemes}
+    told = {"timeout": timeout, "raise_for_status": answers or _Unchanged()}
+    # an instance that fsspec kept would keep what is known of the file, too
+    parts = {part.partition("://")[0] for part in url.split("::")} & set(needed().available_protocols())
+    own: dict[str, Any] = {part: {"skip_instance_cache": True} for part in parts}
+    return own | {scheme: {"client_kwargs": told, "skip_instance_cache": True} for scheme in schemes}
 
 
 def _timeout(total: float) -> Any:
@@ -173,14 +179,42 @@ def _open(fsspec: Any, url: str, settings: dict[str, Any]) -> tuple[Any, str, An
         return system, path, system.open(path, "rb")
 
 
+class _Unchanged:
+    """Looks at the head of each answer of a web server: Gone where a file is not the one that was read before."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, dict[str, str]] = {}  # by URL, without what is signed anew each time
+        self.gone: Gone | None = None
+
+    async def __call__(self, answer: Any) -> None:
+        head = answer.headers
+        if answer.status not in (200, 206) or head.get("Content-Encoding", "identity") != "identity":
+            return
+        size = head.get("Content-Range", "").rpartition("/")[2] if answer.status == 206 else head.get("Content-Length")
+        now = {
+            "size": size,
+            "ETag": head.get("ETag", "").removeprefix("W/"),
+            "Last-Modified": head.get("Last-Modified"),
+        }
+        before = self._said.setdefault(str(answer.url.with_query(None)), {})
+        for name, value in now.items():
+            if value and value != "*" and before.setdefault(name, value) != value:
+                url = without_credentials(str(answer.url))
+                self.gone = Gone(
+                    f"{url}: it changed while it was read: its {name} was {before[name]} and is {value} now;"
+                    " copy it, and open the copy"
+                )
+                raise self.gone
+
+
 class RemoteDevice(Device):
     """A file behind a URL; its blocks are kept in bounded memory, those that were used last."""
 
-    def __init__(self, url: str, system: Any, path: str, file: Any) -> None:
+    def __init__(self, url: str, system: Any, path: str, file: Any, answers: _Unchanged) -> None:
         self.url = url
         self.name = without_credentials(url)
         self.read_only = True
-        self._system, self._path, self._file = system, path, file
+        self._system, self._path, self._file, self._answers = system, path, file, answers
         size = getattr(file, "size", None)
         if size is None:
             size = _tried(url, lambda: system.info(path)["size"])
@@ -259,6 +293,8 @@ class RemoteDevice(Device):
         try:
             found = self._answered(spans)
         except DeviceError as error:
+            if self._answers.gone:  # of which a cache of fsspec may have made another error
+                raise self._answers.gone from error
             self._failed += 1
             if self._failed >= GIVEN_UP:
                 raise Gone(f"{error}; {self._failed} requests in a row failed, so it has gone away") from error
@@ -271,7 +307,7 @@ class RemoteDevice(Device):
         self.requests += len(spans)
         for (start, end), data in zip(spans, found, strict=True):
             if len(data) != end - start:
-                raise DeviceError(f"{self.name}: ends at offset {start + len(data):#x}; it changed while it was read")
+                raise Gone(f"{self.name}: ends at offset {start + len(data):#x}; it changed while it was read")
             self.bytes_read += len(data)
         return found
 
