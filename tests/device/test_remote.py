@@ -297,6 +297,13 @@ def test_what_a_server_refuses_is_said_with_its_url(name: str, said: str, base: 
     assert base in done.err
 
 
+def test_a_server_without_ranges_has_not_gone_away(base: str) -> None:
+    with open_remote(f"{base}/whole/card.img") as there:
+        for at in range(1, 1 + remote.GIVEN_UP):
+            with pytest.raises(Gone, match=r"whole files only; copy it, or name it simplecache::[^; ]*$"):
+                there.pread(at * MIB, 10)
+
+
 def test_a_server_that_is_busy_is_asked_again(base: str, log: Path) -> None:
     before = len(requests(log))
     done = f2("dump", "info", f"{base}/busy/card.img")

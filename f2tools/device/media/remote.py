@@ -439,11 +439,11 @@ def _said(error: BaseException | None) -> str:
     return without_credentials(str(error)).strip().split("\n")[0] or type(error).__name__
 
 
-def _refusal(name: str, error: BaseException) -> DeviceError:
+def _refusal(name: str, error: BaseException) -> DeviceError | Gone:
     if isinstance(error, ImportError):
         return DeviceError(f"{name}: {error}; pip install 'f2tools[remote]' has what most URLs need")
     if "range requests" in str(error):
-        return DeviceError(f"{name}: the server sends whole files only; copy it, or name it simplecache::{name}")
+        return Gone(f"{name}: the server sends whole files only; copy it, or name it simplecache::{name}")
     return DeviceError(f"{name}: can't be read: {_said(error)}")
 
 
