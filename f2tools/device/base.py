@@ -232,6 +232,10 @@ class Wrapper(Device):
         self.base.write_zeroes(offset, length)
 
     @property
+    def missing_bytes(self) -> int:
+        return self.base.missing_bytes
+
+    @property
     def loss(self) -> str:
         return self.base.loss
 

@@ -73,6 +73,7 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
         found.note = "" if refused else said_of_waiting(volume, image)
         found.risks += [_sentence(text) for text in volume.warnings]
         found.risks += _risks(volume, waiting)
+        lost = report.counts["H001"] or volume.device.missing_bytes
     found.healthy = report.sound
     found.health = _health(report)
     container = next(filter(None, map(only_read, (image, *devices))), None)
@@ -81,8 +82,8 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
         again = command_line("f2tools resize", found.image, "SIZE", devices=devices)
         finish = (again, "finishes the resize, with the SIZE of the one that was interrupted")
         found.steps = [finish, *found.steps] if report.sound else [finish]
-    if report.counts["H001"] and container is not None:
-        found.risks.append(COPY_AGAIN)
+    if lost and container is not None:
+        found.risks += [COPY_AGAIN] if COPY_AGAIN not in found.risks else []
         found.steps = found.steps[:1]  # what can be copied out
     elif report.counts["H001"]:
         copies = f"{command_line(COPY_FAILING, found.image)} COPY COPY.map"
@@ -115,8 +116,9 @@ def _for_files(volume: Volume) -> int:
 
 def _risks(volume: Volume, waiting: int) -> list[str]:
     found: list[str] = []
-    if volume.device.size_bytes < volume.geo.end_blkaddr * volume.geo.block_size:
-        found.append("If what it was copied from still exists, copy it again: no repair brings back what is not there.")
+    device = volume.device
+    if device.size_bytes - device.missing_bytes < volume.geo.end_blkaddr * volume.geo.block_size:
+        found.append(COPY_AGAIN)
     if waiting:
         found.append(f"{waiting:,} files were saved after the last checkpoint; the next mount brings them back.")
     if volume.cp.ckpt_flags & (CP_ERROR_FLAG | CP_FSCK_FLAG):

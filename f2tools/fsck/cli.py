@@ -444,9 +444,10 @@ def _say_next_step(path: str, devices: tuple[str, ...], other: str, report: Chec
         )
         return
     refused = next(filter(None, map(only_read, (path, *devices))), None)
-    if fails and refused is not None:
+    cut_off = refused is not None and any(map(lacks_its_end, (path, *devices)))
+    if refused is not None and (fails or cut_off):
         salvaged = f"{_command('fsck --salvage DIR', path)} copies out what can be read"
-        how = "cut off" if any(map(lacks_its_end, (path, *devices))) else "damaged, or what it lies on fails"
+        how = "cut off" if cut_off else "damaged, or what it lies on fails"
         click.echo(f"next: {printable(path)} is {how}; get a whole copy of it.  If there is none, {salvaged}")
         return
     if fails:

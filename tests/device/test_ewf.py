@@ -127,6 +127,28 @@ def test_what_lies_behind_a_file_that_is_cut_off_does_not_move_up(image: Path) -
                 device.pread(at, 100)
 
 
+@pytest.mark.parametrize("kept", [[0, 1], [0, 2]], ids=["the last file", "one between"])
+def test_a_file_of_an_image_that_is_not_there_is_named_and_damage(image: Path, kept: list[int], tmp_path: Path) -> None:
+    files = split(image.read_bytes(), image.with_stem("parts"), 3)
+    for number in {0, 1, 2} - {*kept}:
+        files[number].unlink()
+    first, gone = files[0], files[2 if 1 in kept else 1]
+    there = 512 * CHUNK * (2 if 1 in kept else 1)
+    with open_device(first) as device:
+        assert device.missing_bytes == device.size_bytes - there
+        device.pread(there - 100, 100)
+        with pytest.raises(DeviceError, match=f"the file after it, {gone.name}, is missing"):
+            device.pread(there, 100)
+    checked = f2("fsck", first)
+    assert (checked.code, b"S009" in checked.out, gone.name in checked.err) == (4, True, True)
+    assert b"parts.E01 is cut off; get a whole copy of it" in checked.out
+    found = json.loads(f2("doctor", "--json", first).out)
+    assert (found["healthy"], len(found["steps"])) == (False, 1)
+    assert any(gone.name in text for text in found["risks"])
+    scanned = f2("scan", first, "-o", tmp_path / "index")
+    assert (scanned.code, "blocks could not be read" in scanned.err) == (1, True)
+
+
 def test_damage_anywhere_is_an_error_or_does_no_harm(image: Path) -> None:
     """In chunks, tables, their copies, the heads of sections: the content is right, or there is an error."""
     content = image.read_bytes()

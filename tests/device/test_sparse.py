@@ -139,6 +139,7 @@ def test_of_a_file_that_is_cut_off_what_is_there_can_be_read(tmp_path: Path, cut
         assert image.size_bytes == len(whole)
         assert there < len(whole)
         assert image.pread(0, there) == whole[:there]
+        assert (image.missing_bytes, "cut off" in image.loss) == (len(whole) - there, True)
         for offset in (0, there - 1, there, len(whole) - 1):
             if offset >= 0:
                 with pytest.raises(DeviceError, match=r"cut off: only the first \d+ of \d+ bytes"):

@@ -8,6 +8,7 @@ zlib, or ends with an Adler-32.
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from collections.abc import Sequence
@@ -76,14 +77,28 @@ class Chunks:
         self._size_bytes = size_bytes
         self._zeros = bytes(chunk_bytes)
 
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes at the end of the disk lie in a file that is cut off or not there, or behind it."""
+        if not self._segments:
+            return 0
+        return max(0, self._size_bytes - int(self._starts[-1]) * self.chunk_bytes)
+
+    @property
+    def why_cut(self) -> str:
+        """What `missing_bytes` comes from, as a sentence."""
+        last = self._segments[-1].name
+        there = self._size_bytes - self.missing_bytes
+        if self._cut is not None:
+            why = f"{self._cut.name}: this E01 image is cut off, or damaged"
+        else:
+            why = f"{last}: this E01 image is cut off: the file after it,{_after(last)} is missing"
+        return f"{why}: only the first {there} bytes of the disk can be found by its tables; get a whole copy of it"
+
     def must_be_there(self, offset: int, length: int) -> None:
-        """DeviceError where bytes of the disk lie in a file that is cut off, or behind it."""
-        if self._cut is not None and offset + length > int(self._starts[-1]) * self.chunk_bytes:
-            there = int(self._starts[-1]) * self.chunk_bytes
-            raise DeviceError(
-                f"{self._cut.name}: this E01 image is cut off, or damaged: only the first {there} bytes of the disk can"
-                " be found by its tables; get a whole copy of it"
-            )
+        """DeviceError where bytes of the disk lie in a file that is cut off or not there, or behind it."""
+        if self.missing_bytes and offset + length > self._size_bytes - self.missing_bytes:
+            raise DeviceError(self.why_cut)
 
     def must_be_sound(self, offset: int, data: bytes) -> None:
         """DeviceError where a part of `data`, which was read at `offset` of the disk, stands for a damaged chunk."""
@@ -148,6 +163,13 @@ class Chunks:
                 if one.end == one.at + one.size or _has_checksum(raw):  # with chunks in it, it may have none
                     return raw[:-4]
         raise DeviceError(f"the checksum of the table at {table.at:#x} of {table.file.name} is wrong")
+
+
+def _after(name: str) -> str:
+    """The file that follows one whose name ends with a number below 99, as a part of a sentence; else nothing."""
+    stem, extension = os.path.splitext(os.path.basename(name))
+    number = extension[2:]
+    return f" {stem}{extension[:2]}{int(number) + 1:02}," if number.isdecimal() and int(number) < 99 else ""
 
 
 def _has_checksum(raw: bytes) -> bool:

@@ -146,6 +146,14 @@ class Container(Device):
             view[done : done + len(data)] = data
             done += len(data)
 
+    @property
+    def missing_bytes(self) -> int:
+        return 0 if self._chunks is None else self._chunks.missing_bytes
+
+    @property
+    def loss(self) -> str:
+        return self._chunks.why_cut if self._chunks is not None and self._chunks.missing_bytes else ""
+
     def files(self) -> list[str]:
         return self._files
 

@@ -153,6 +153,11 @@ class Slice(Wrapper):
         self.size_bytes = there if length is None else min(length, there)
         self.name = name or f"{base.name}@+{start}"
 
+    @property
+    def missing_bytes(self) -> int:
+        end = self.base.size_bytes - self.base.missing_bytes
+        return self.size_bytes - max(0, min(self.size_bytes, end - self.start))
+
     def pread_into(self, offset: int, buffer: Any) -> None:
         self.check_range(offset, len(byte_view(buffer)))
         self.base.pread_into(self.start + offset, buffer)

@@ -70,6 +70,10 @@ class SparseImage(Device):
     def missing_bytes(self) -> int:
         return self.size_bytes - self.readable_bytes
 
+    @property
+    def loss(self) -> str:
+        return f"it is cut off: only the first {self.readable_bytes} bytes are there" if self.missing_bytes else ""
+
     def pwrite(self, offset: int, data: Data) -> None:
         raise DeviceError(f"{self.name}: an Android sparse image can't be changed in place")
 

@@ -106,7 +106,7 @@ def check_cut_off(scan: Scan) -> Iterator[Finding]:
     image, size = scan.image, scan.image.block_size
     if not image.missing_bytes:
         return
-    for ino, blocks in cut_off_blocks(scan, image.raw.real_size).items():
+    for ino, blocks in cut_off_blocks(scan, image.end_bytes - image.missing_bytes).items():
         row = scan.inode_row(ino)
         edges = np.flatnonzero(np.diff(blocks, prepend=-2) != 1)
         last = np.append(edges[1:], blocks.size) - 1

@@ -113,7 +113,7 @@ class Image:
         self.geo = Geometry.of(self.sb)
         lay_out_devices(self.raw, self.sb, self.geo)
         self.end_bytes = self.geo.end_blkaddr * self.geo.block_size
-        self.missing_bytes = max(0, self.end_bytes - self.raw.size_bytes)
+        self.missing_bytes = max(0, self.end_bytes - (self.raw.size_bytes - self.raw.missing_bytes))
         self.raw.make_room(self.end_bytes)
         self._refresh()
         self.packs: tuple[Pack, Pack] = read_packs(self.device, self.geo)
