@@ -67,6 +67,12 @@ class NoRoom(DeviceError):
     """A device that holds less than its size is full."""
 
 
+class Unsealed(DeviceError):
+    """All was changed and can be taken back, but the undo log lacks its seal."""
+
+    exit_code = 1
+
+
 class Gone(F2fsError):
     """The place where the blocks live is out of reach as a whole; unlike with DeviceError, reading on is of no use."""
 

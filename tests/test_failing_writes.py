@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from f2tools.cli import run
+from f2tools.device.changes import undo
 from tests.dump.craft import f2, poke
 from tests.images import copy_sparse, reference
 
@@ -75,11 +76,11 @@ def test_without_room_for_the_undo_log_nothing_is_changed(
 
 
 def test_when_the_undo_log_is_full_half_way_it_takes_back_what_was_changed(
-    image: Path, payload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, log = digest(image), tmp_path / "log.undo"
-    with full_after(log, 2, monkeypatch):
-        done = f2("cp", payload, f"{image}:/new", "--undo", log)
+    with full_after(log, 5, monkeypatch):
+        done = f2("resize", "--undo", log, image, "80M")
     assert done.code == 8
     assert f"`f2tools undo {log} {image}` takes back what was changed" in done.err
     assert digest(image) != before
@@ -98,6 +99,32 @@ def test_fsck_without_room_for_the_undo_log_ends_with_8_and_changes_nothing(
     assert f"{image} was not changed" in done.err.splitlines()[-1]
     assert digest(image) == before
     assert not log.exists()
+
+
+@pytest.mark.parametrize("command", [("label", "--undo"), ("fsck", "-y", "--undo")], ids=" ".join)
+def test_an_undo_log_without_room_for_its_seal_is_told_as_that(
+    command: tuple[str, ...], image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poke(image, 1024, bytes(512))
+    before, log, sealing = digest(image), tmp_path / "log.undo", undo.seal
+
+    def seal(*args: Any) -> Any:
+        patch.setattr(os, "pwrite", full)
+        return sealing(*args)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(undo, "seal", seal)
+        done = f2(*command, log, image, *(["NEW"] if command[0] == "label" else []))
+    assert done.code == 1
+    last = done.err.splitlines()[-1]
+    assert f"{log}: all that was overwritten is in it, and `f2tools undo {log} {image}` takes back" in last
+    assert "no room for the log's seal" in last
+    assert digest(image) != before
+    assert f2("undo", log, image).code == 0
+    assert digest(image) == before
 
 
 def test_an_undo_log_that_can_t_be_made_is_one_line(image: Path, payload: Path) -> None:

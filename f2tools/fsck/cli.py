@@ -17,7 +17,7 @@ from f2tools.copyout.keep import NOTHING, Keep, keep_options
 from f2tools.device import open_device
 from f2tools.device.media.mounted import mounted_by_the_kernel
 from f2tools.device.open import lacks_its_end, only_read
-from f2tools.errors import F2fsError, NotF2fs, Usage
+from f2tools.errors import F2fsError, NotF2fs, Unsealed, Usage
 from f2tools.options import (
     FINDINGS_LEFT,
     FINE,
@@ -355,7 +355,10 @@ def _repaired(path: str, devices: tuple[str, ...], before: CheckReport, memory: 
         if way.rescue and way.dry_run and outcome.better and not way.as_json:
             _say_what_next(path, other)
     finally:
-        device.close()
+        try:
+            device.close()
+        except Unsealed as error:  # the exit code says that it was repaired
+            click.echo(f"f2tools: {printable(str(error))}", err=True)
         if undo and undo != way.undo and not begun:  # nobody asked for it, and there is nothing in it
             with suppress(OSError):
                 os.unlink(undo)

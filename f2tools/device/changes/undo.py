@@ -45,7 +45,7 @@ from f2tools.device.changes.undo_log import (
 )  # fmt: skip
 from f2tools.device.media.image import FileDevice, lock_or_close, open_image
 from f2tools.device.ranges import RangeSet
-from f2tools.errors import DeviceError, Taken
+from f2tools.errors import DeviceError, Taken, Unsealed
 from f2tools.text import command_line
 
 BUFFER = 4 << 20
@@ -66,6 +66,7 @@ class UndoLog(Wrapper):
         self._buffer = bytearray()
         self._pending: tuple[int, int, int, bytes] | None = None
         self._changed = False
+        self._failed = False  # a change was not made, or not all of it
         self._broken = False  # the log can't be written any more
 
     def pwrite(self, offset: int, data: Data) -> None:
@@ -116,7 +117,14 @@ class UndoLog(Wrapper):
         try:
             yield
         except DeviceError as error:
+            self._failed = True
             raise DeviceError(f"{error}; {self._way_back()}") from None
+
+    def _without_seal(self) -> str:
+        return (
+            f"{self.path}: all that was overwritten is in it, and {self._way_back()}; but there was no room for the"
+            " log's seal, without which it can't tell whether something else changed the image since"
+        )
 
     def _way_back(self) -> str:
         if not self._changed:
@@ -128,8 +136,10 @@ class UndoLog(Wrapper):
         self._save(ranges, None)
 
     def close(self) -> None:
-        """Seal the log and close both; a log of no changes is a whole log too, and so is one without a seal.  One that
-        had no room, before anything was changed, is removed."""
+        """Seal the log and close both; a log of no changes is a whole log too, and so is one without a seal.
+
+        One that had no room before anything was changed is removed.  Unsealed where the seal is all that failed.
+        """
         if self._log.fd < 0:
             return
         try:
@@ -141,6 +151,8 @@ class UndoLog(Wrapper):
                     self._commit()
                 except DeviceError as error:
                     self._roll_back(durable)
+                    if self._changed and not self._failed:
+                        raise Unsealed(self._without_seal()) from error
                     raise DeviceError(f"{error}; {self._way_back()}") from None
                 self._log.pwrite(HEADER.size, sealed(CLOSED.pack(self._end, 0), start=self._seed))
                 self._sync()
