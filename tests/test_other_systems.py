@@ -192,6 +192,8 @@ def test_a_packed_image_is_named_with_the_command_that_unpacks_it(
         assert done.code in (8, 16)
         if "--rescue" not in words:
             assert f"{command}{shlex.quote(str(image))}" in done.err, done.err
+    salvaged = f2("fsck", "--rescue", "--salvage", tmp_path / "out", image)
+    assert (salvaged.code, "older F2FS volume" in salvaged.err) == (8, False), "none was found"
 
 
 MAGIC = {

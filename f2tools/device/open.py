@@ -15,7 +15,8 @@ from f2tools.device.base import Device, Wrapper
 from f2tools.device.containers.only_read import OnlyRead, refused
 from f2tools.device.media.image import FileDevice, create_image, kind_of, open_source
 from f2tools.device.media.remote import exists, is_url
-from f2tools.errors import Usage
+from f2tools.errors import Unsupported, Usage
+from f2tools.text import pasted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -216,7 +217,12 @@ def _open_other(name: str, image: Device, write: bool) -> Device | None:
             raise refused(name, "an image packed with zstd")
         from f2tools.device.containers.zst import open_zst
 
-        return open_zst(name, image.plain_file())
+        unpacked = open_zst(name, image.plain_file())
+        if unpacked.pread(0, min(HEAD, unpacked.size_bytes)).startswith((SPARSE_MAGIC, ZST_MAGIC, *CONTAINER_STARTS)):
+            unpacked.close()
+            command = f"zstd -d {pasted(name)} -o COPY"
+            raise Unsupported(f"{name}: what is packed in it is no raw image; unpack it first: `{command}`")
+        return unpacked
     if head.startswith(CONTAINER_STARTS):
         from f2tools.device.containers.aff4 import is_aff4, open_aff4
         from f2tools.device.containers.libyal import kind_of_container, open_container

@@ -572,8 +572,9 @@ def _salvaged(
     from f2tools.fsck.salvage import salvage
 
     with open_device(path, extra=list(devices)) as device:
-        _say_what_is_above(device, path)
-        return salvage(device, path, target, keep=keep, memory_bytes=memory, prepare=preparation)
+        result = salvage(device, path, target, keep=keep, memory_bytes=memory, prepare=preparation)
+        _say_what_is_above(device, path)  # now that there is a volume below it
+        return result
 
 
 def _say_salvaged(result: Salvage, as_json: bool, verbose: bool) -> int:

@@ -12,6 +12,7 @@ import zstandard
 
 from f2tools.device import open_device
 from f2tools.errors import DeviceError
+from tests.device.test_containers import unpacked
 from tests.dump.craft import f2
 from tests.images import reference
 
@@ -80,6 +81,17 @@ def test_one_that_is_cut_off_says_so(packed: Path, tmp_path: Path, left: int) ->
     cut.write_bytes(packed.read_bytes()[:left])
     with pytest.raises(DeviceError, match=r"cut off|is not zstd: not enough data"):
         open_device(cut)
+
+
+@pytest.mark.parametrize("command", [("doctor",), ("fsck", "--rescue", "--salvage", "DIR"), ("info",)], ids=" ".join)
+def test_a_packed_image_of_another_kind_is_to_be_unpacked_first(command: tuple[str, ...], tmp_path: Path) -> None:
+    inner, path = unpacked("small.qcow2", tmp_path), tmp_path / "card.qcow2.zst"
+    path.write_bytes(zstandard.ZstdCompressor().compress(inner.read_bytes()))
+    done = f2(*(tmp_path / word if word == "DIR" else word for word in command), path)
+    assert done.code in (1, 8)
+    assert done.err == (
+        f"f2tools: {path}: what is packed in it is no raw image; unpack it first: `zstd -d {path} -o COPY`\n"
+    )
 
 
 def test_one_that_is_damaged_says_so_and_leaves_nothing(
