@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from f2tools.errors import DeviceError
 from tests.device.test_containers import unpacked
 from tests.dump.craft import f2
 from tests.images import reference
+from tests.judges import need_tool
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,19 @@ def test_one_that_is_cut_off_says_so(packed: Path, tmp_path: Path, left: int) ->
     cut.write_bytes(packed.read_bytes()[:left])
     with pytest.raises(DeviceError, match=r"cut off|is not zstd: not enough data"):
         open_device(cut)
+
+
+def test_of_one_that_is_cut_off_what_is_there_can_be_unpacked_and_salvaged(raw: Path, tmp_path: Path) -> None:
+    need_tool("zstd")
+    cut = tmp_path / "cut.zst"
+    subprocess.run(["zstd", "-q", raw, "-o", cut], check=True)
+    cut.write_bytes(cut.read_bytes()[:-1000])
+    said = f2("doctor", cut).err
+    command = f"zstd -dc {cut} > COPY"
+    assert f"`{command}` unpacks what is there, and `f2tools fsck --salvage DIR COPY` copies" in said
+    subprocess.run(command, shell=True, cwd=tmp_path, check=False)
+    assert f2("fsck", "--salvage", tmp_path / "out", tmp_path / "COPY").code in (0, 4)
+    assert any((tmp_path / "out" / "files").iterdir())
 
 
 @pytest.mark.parametrize("command", [("doctor",), ("fsck", "--rescue", "--salvage", "DIR"), ("info",)], ids=" ".join)

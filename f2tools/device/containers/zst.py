@@ -14,6 +14,7 @@ from typing import BinaryIO
 from f2tools.device.base import Wrapper
 from f2tools.device.media.image import ImageFile
 from f2tools.errors import DeviceError
+from f2tools.text import pasted
 
 SKIPPABLE = 0x184D2A50  # to ...5F: frames of other programs
 _PIECE = 1 << 20
@@ -87,7 +88,11 @@ def _must_be_whole(name: str, file: BinaryIO) -> None:
     except (zstandard.ZstdError, ValueError) as error:
         raise DeviceError(f"{name}: what begins at byte {at} is not zstd: {error}") from None
     if at != end:
-        raise DeviceError(f"{name}: is cut off: {end} bytes of at least {at} are there; get a whole copy of it")
+        raise DeviceError(
+            f"{name}: is cut off: {end} bytes of at least {at} are there; get a whole copy of it.  If there is none,"
+            f" `zstd -dc {pasted(name)} > COPY` unpacks what is there, and `f2tools fsck --salvage DIR COPY` copies"
+            " out what is left of the volume"
+        )
 
 
 def _behind_blocks(file: BinaryIO, at: int) -> int:
