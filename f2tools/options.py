@@ -451,19 +451,22 @@ def said_of_waiting(volume: Volume, image: str, *, option: bool = False) -> str:
     `option`: the command has --recovered itself.
     """
     from f2tools.device.media.remote import without_credentials
+    from f2tools.device.open import only_read
     from f2tools.f2fs.volume.recovery import fsynced_files
 
-    image = without_credentials(image)
     count = fsynced_files(volume)
     if not count:
         return ""
+    refused, image = only_read(image), without_credentials(image)
     files = "1 file was" if count == 1 else f"{count:,} files were"
     listed = "--recovered" if option else f"`{command_line('f2tools dump ls -R --recovered', image)}`"
-    brings = command_line("f2tools recover --apply", image)
-    return (
-        f"{files} fsync'ed after the last checkpoint, before a crash; {listed} shows what is not seen here, `{brings}`"
-        " brings it back for good"
+    brings = (
+        f"`{command_line('f2tools recover --apply', image if refused is None else 'COPY')}` brings it back for good"
     )
+    if refused is not None:
+        made = f"`{refused.command}` makes a raw copy" if refused.command else "make a raw copy of it"
+        brings = f"{refused.what} is not written to: {made}, in which {brings}"
+    return f"{files} fsync'ed after the last checkpoint, before a crash; {listed} shows what is not seen here, {brings}"
 
 
 def say_waiting(volume: Volume, image: str, *, option: bool = False) -> None:

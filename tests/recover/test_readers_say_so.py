@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import zstandard
 
 import f2tools
 from tests import images
@@ -50,6 +51,20 @@ def test_every_reader_says_what_it_does_not_show(line: str, killed: Path, tmp_pa
     assert "--recovered" in notes[0]
     assert f"`f2tools recover --apply {killed}`" in notes[0]
     assert killed.read_bytes() == before
+
+
+@pytest.mark.parametrize("command", [("dump", "ls"), ("doctor",)], ids=" ".join)
+def test_of_an_image_that_is_not_written_to_a_copy_is_to_be_recovered(
+    command: tuple[str, ...], killed: Path, tmp_path: Path
+) -> None:
+    packed = tmp_path / "card.img.zst"
+    packed.write_bytes(zstandard.ZstdCompressor().compress(killed.read_bytes()))
+    (note,) = [text for text in f2(*command, packed).err.splitlines() if NOTE in text]
+    assert f"recover --apply {packed}" not in note
+    assert (
+        f"is not written to: `zstd -d {packed} -o COPY` makes a raw copy, in which `f2tools recover --apply COPY`"
+        in note
+    )
 
 
 def test_a_copy_out_of_such_an_image_says_so(killed: Path, tmp_path: Path) -> None:
