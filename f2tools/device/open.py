@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from f2tools.device.base import Device, Wrapper
 from f2tools.device.containers.only_read import OnlyRead, refused
-from f2tools.device.media.image import FileDevice, create_image, kind_of, open_source
+from f2tools.device.media.image import FileDevice, ImageFile, create_image, kind_of, open_source
 from f2tools.device.media.remote import exists, is_url
 from f2tools.errors import Unsupported, Usage
 from f2tools.text import pasted
@@ -127,6 +127,20 @@ def lacks_its_end(path: str | Path) -> bool:
     """Whether an image of a kind that says its size is cut off; no copying of the file brings back what is missing."""
     with open_device(path, whole=True) as device:
         return device.missing_bytes > 0
+
+
+def resizable(device: Device) -> bool:
+    """Whether what lies below overlays and logs is a file, which can be made longer."""
+    can = device.resizable  # a partition can't, though it lies in a file
+    while isinstance(device, Wrapper):
+        device = device.base
+    return can and isinstance(device, ImageFile)
+
+
+def can_grow(path: str | Path, extra: Sequence[str | Path] = ()) -> bool:
+    """Whether what these paths name can be made longer: a device and a partition can't."""
+    with open_device(path, extra=extra) as device:
+        return resizable(device)
 
 
 def files_below(device: Device) -> list[FileDevice]:

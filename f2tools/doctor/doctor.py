@@ -11,7 +11,7 @@ import numpy as np
 
 from f2tools.device.advice import COPY_FAILING, steps
 from f2tools.device.media.remote import without_credentials
-from f2tools.device.open import only_read, open_device
+from f2tools.device.open import can_grow, file_and_part, only_read, open_device
 from f2tools.errors import NotF2fs
 from f2tools.f2fs.layout.constants import CP_ERROR_FLAG, CP_FSCK_FLAG, FADVISE_ENCRYPT_BIT
 from f2tools.f2fs.volume.recovery import fsynced_files
@@ -21,7 +21,7 @@ from f2tools.fsck.facts.image import open_image
 from f2tools.fsck.findings import Severity
 from f2tools.fsck.problems import CATALOGUE, FSYNC_REFUSED
 from f2tools.options import human_size, said_of_waiting
-from f2tools.text import command_line
+from f2tools.text import command_line, pasted
 
 if TYPE_CHECKING:
     from f2tools.device.containers.only_read import OnlyRead
@@ -91,7 +91,17 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
             (copies, "copies what can be read, and tries the rest again"),
             ("f2tools doctor COPY", "says what to do with the copy"),
         ]
+    elif report.counts["S009"] and container is None and not can_grow(image, devices):
+        found.steps = [*found.steps[:1], *_copies(image, devices)]
     return found
+
+
+def _copies(image: str, devices: Sequence[str]) -> list[tuple[str, str]]:
+    """What is done about a device or a partition that is too short: a file can be made longer."""
+    says = ("f2tools doctor COPY", "says what to do with a copy in a file; this can't be made longer, a file can")
+    if devices or file_and_part(image)[1]:  # `dd` knows no partition behind an @
+        return [says]
+    return [(f"dd if={pasted(image)} of=COPY bs=1M conv=sparse", "copies it to a file"), says]
 
 
 def _what(volume: Volume, encrypted: int) -> list[str]:

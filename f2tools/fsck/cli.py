@@ -16,7 +16,7 @@ import click
 from f2tools.copyout.keep import NOTHING, Keep, keep_options
 from f2tools.device import open_device
 from f2tools.device.media.mounted import mounted_by_the_kernel
-from f2tools.device.open import lacks_its_end, only_read
+from f2tools.device.open import can_grow, lacks_its_end, only_read
 from f2tools.errors import F2fsError, NotF2fs, Unsealed, Usage
 from f2tools.options import (
     FINDINGS_LEFT,
@@ -407,7 +407,7 @@ def _say_result(path: str, outcome: Outcome, undo: str | None, way: Way) -> None
     if way.as_json:
         _say_result_json(path, outcome, written, undo)
     further = ""
-    if way.careful and outcome.before.counts["S009"]:
+    if (way.careful or not outcome.better) and outcome.before.counts["S009"]:
         further = "; get a whole copy of it"
     elif way.careful and not outcome.complete:
         further = f"; -p gives nothing up: {_command('fsck -y --undo FILE', path)} repairs more, and says what is lost"
@@ -439,7 +439,7 @@ def _say_json(record: str, fields: dict[str, Any]) -> None:
 
 def _say_next_step(path: str, devices: tuple[str, ...], other: str, report: CheckReport) -> None:
     """What to do about damage, in the order in which nothing is lost by it; `other`: what was made over the volume."""
-    fails = report.counts["H001"]  # some of it can't be read, and may be on another try
+    fails = bool(report.counts["H001"])  # some of it can't be read, and may be on another try
     if other:
         click.echo(
             f"next: nothing, if {other} is what should be there; {_command('fsck --salvage DIR', path)} copies"
@@ -470,6 +470,9 @@ def _say_next_step(path: str, devices: tuple[str, ...], other: str, report: Chec
             f"next: {_command('resize', path, 'SIZE')}, with the SIZE of the resize that was interrupted, finishes it;"
             " nothing else is wrong"
         )
+        return
+    if report.counts["S009"] and not can_grow(path, devices):
+        click.echo(f"{salvaged}; it can't be made longer: to repair, copy it to a file, then {_command('fsck COPY')}")
         return
     undo = _undo_name(path)
     click.echo(

@@ -176,3 +176,18 @@ def test_of_a_sparse_image_that_is_cut_off_another_copy_is_wanted(tmp_path: Path
         said = f2(command, image).text
         assert "ddrescue" not in said
         assert "get a whole copy of it" in said or "copy it again" in said, said
+
+
+def test_a_partition_that_is_too_short_is_not_sent_to_a_repair(tmp_path: Path) -> None:
+    volume = reference("base").path.read_bytes()
+    part = struct.pack("<B3xB3xII", 0, 0x83, 1 << 11, len(volume) >> 9)
+    disk = tmp_path / "disk"
+    disk.write_bytes((bytes(446) + part + bytes(48) + b"\x55\xaa").ljust(1 << 20, b"\0") + volume[: -8 << 20])
+    before, name = disk.read_bytes(), f"{disk}@1"
+    steps = json.loads(f2("doctor", "--json", name).out)["steps"]
+    assert [step["command"] for step in steps] == [f"f2tools fsck --salvage DIR {name}", "f2tools doctor COPY"]
+    told = f2("fsck", name).out.decode().splitlines()[-1]
+    assert told.endswith("it can't be made longer: to repair, copy it to a file, then `f2tools fsck COPY`")
+    repaired = f2("fsck", "-y", "--undo", tmp_path / "undo", name)
+    assert (repaired.code, "left: S009 (1); get a whole copy of it" in repaired.err) == (4, True)
+    assert disk.read_bytes() == before

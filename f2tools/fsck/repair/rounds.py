@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
-from f2tools.device.base import Wrapper
 from f2tools.device.changes.overlay import Overlay
-from f2tools.device.media.image import ImageFile
+from f2tools.device.open import resizable
 from f2tools.device.wrappers import StaysOpen
 from f2tools.errors import Corrupt, F2fsError, Unsupported
 from f2tools.f2fs.layout.checkpoint import Checkpoint
@@ -103,13 +102,6 @@ def _takes_nothing(finding: Finding) -> bool:
     """Whether a repair that may not be done would free nothing: marks of clusters, an unreadable block of a table."""
     plan = finding.repair
     return isinstance(plan, SetMarks) or (isinstance(plan, RewriteBlock) and finding.area != "main")
-
-
-def resizable(device: Device) -> bool:
-    """Whether what lies below overlays and logs is a file, which can be made longer."""
-    while isinstance(device, Wrapper):
-        device = device.base
-    return isinstance(device, ImageFile)
 
 
 class Repairer:
