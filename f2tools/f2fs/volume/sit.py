@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
-from f2tools.f2fs.layout.sit import SIT_VBLOCKS_MASK, SIT_VBLOCKS_SHIFT, SitBlock
+from f2tools.f2fs.layout.sit import SIT_VBLOCK_MAP_SIZE, SIT_VBLOCKS_MASK, SIT_VBLOCKS_SHIFT, SitBlock
 from f2tools.f2fs.volume.blocks import read_table
 from f2tools.f2fs.volume.checkpoint import Pack
 from f2tools.f2fs.volume.geometry import Geometry
+
+COUNTED_AT_ONCE = 1 << 14  # segments
 
 
 class Sit:
@@ -52,6 +54,11 @@ class Sit:
     def _word(self) -> NDArray[Any]:
         return self._rows["vblocks"].reshape(-1)[: self._count]
 
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """Bits set in the bitmap of each segment, which `vblocks` repeats."""
+        return set_bits(self._rows["valid_map"].reshape(-1, SIT_VBLOCK_MAP_SIZE)[: self._count])
+
     def valid_map(self, segnos: NDArray[Any] | slice = slice(None)) -> NDArray[np.uint8]:
         """The bitmaps of these segments, shape (n, 64), most significant bit first."""
         if isinstance(segnos, slice):
@@ -69,6 +76,17 @@ class Sit:
     def free_segments(self) -> NDArray[np.int64]:
         """Segments without a valid block, in order; open logs may be among them."""
         return np.flatnonzero(self.vblocks == 0)
+
+
+def set_bits(maps: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """How many bits are set in each row of bytes, shape (n, bytes)."""
+    used = maps.any(axis=1)
+    counts = np.zeros(len(maps), np.int64)
+    for first in range(0, len(maps), COUNTED_AT_ONCE):
+        some = used[first : first + COUNTED_AT_ONCE]
+        part = maps[first : first + COUNTED_AT_ONCE][some]
+        counts[first : first + COUNTED_AT_ONCE][some] = np.unpackbits(part, axis=1).sum(axis=1)
+    return counts
 
 
 def live_blkaddrs(

@@ -54,9 +54,22 @@ def must_be_known(volume: Volume, which: Which) -> None:
         raise DeviceError(f"the SIT can't be read: {volume.sit.problems[0]}; {advice}")
 
 
+def must_be_believable(volume: Volume) -> None:
+    """Corrupt where a segment's count of valid blocks is not that of its bitmap: one that is in use may be called free.
+
+    The kernel doesn't mount such a volume; see check_block_count() in fs/f2fs/segment.h.
+    """
+    sit = volume.sit
+    wrong = np.flatnonzero(sit.counts != sit.vblocks)
+    if wrong.size:
+        segno = int(wrong[0])
+        said = f"{int(sit.vblocks[segno])} valid blocks, and {int(sit.counts[segno])} in its bitmap"
+        raise Corrupt(Where(area="sit", segno=segno), f"the segment table says {said}; run f2tools fsck")
+
+
 def must_be_writable(volume: Volume, which: Which = "newest", fill_read_only: bool = False) -> None:
     """DeviceError where a part of the volume is missing; Unsupported for one with unknown features; OSError EROFS for
-    one with the feature ro, unless it is being filled."""
+    one with the feature ro, unless it is being filled; Corrupt where what is in use can't be told."""
     device, geo = volume.device, volume.geo
     device.check_writable()
     must_be_in_place(device, volume.super_copies)
@@ -66,6 +79,7 @@ def must_be_writable(volume: Volume, which: Which = "newest", fill_read_only: bo
         raise OSError(errno.EROFS, "the volume has the feature ro and is never written")
     must_be_there(device, geo.end_blkaddr * geo.block_size)
     must_be_known(volume, which)
+    must_be_believable(volume)
 
 
 def check_counts(volume: Volume) -> None:
@@ -134,7 +148,7 @@ class WritableVolume(Namei):
         is written.
 
         DeviceError where a part of the volume is missing; Unsupported for a volume with unknown features; OSError EROFS
-        for one with the feature ro, unless it is being filled.
+        for one with the feature ro, unless it is being filled; Corrupt where what is in use can't be told.
         """
         if device.has_write_pointers and not isinstance(device, ZoneOrder):
             raise Unsupported("this does not write to zoned devices; mkfs --from, clean and recover do")

@@ -19,6 +19,7 @@ from f2tools.f2fs.layout.constants import (
     U64_MAX,
 )
 from f2tools.f2fs.layout.sit import SIT_VBLOCKS_MASK, SIT_VBLOCKS_SHIFT
+from f2tools.f2fs.volume.sit import set_bits
 from f2tools.fsck import problems
 from f2tools.fsck.facts.owners import NODE
 from f2tools.fsck.facts.scan import Scan
@@ -42,7 +43,7 @@ def check_entries(scan: Scan) -> Iterator[Finding]:
     sit = scan.image.sit
     for segno, row in sit.overridden:
         count, kind = int(row["vblocks"][0]) & SIT_VBLOCKS_MASK, int(row["vblocks"][0]) >> SIT_VBLOCKS_SHIFT
-        true = int(_popcount(row["valid_map"])[0])
+        true = int(set_bits(row["valid_map"])[0])
         place = {"area": "sit", "blkaddr": sit_block(scan, segno), "segno": segno, "repair": REBUILD}
         if count != true:
             yield Finding(problems.SIT_COUNT, **place, found=count, expected=true, note="the journal overrides it")
@@ -50,7 +51,7 @@ def check_entries(scan: Scan) -> Iterator[Finding]:
             yield Finding(problems.SIT_TYPE, **place, found=kind, note="the journal overrides it")
     for first in range(0, sit.noted.size, STEP * 4):
         some = sit.noted[first : first + STEP * 4]
-        counts = _popcount(sit.valid_map(some))
+        counts = set_bits(sit.valid_map(some))
         for i in np.flatnonzero(counts != sit.vblocks[some]).tolist():
             segno = int(some[i])
             yield Finding(
@@ -62,14 +63,6 @@ def check_entries(scan: Scan) -> Iterator[Finding]:
                 problems.SIT_TYPE, area="sit", blkaddr=sit_block(scan, segno), segno=segno,
                 found=int(sit.types[segno]), repair=REBUILD,
             )  # fmt: skip
-
-
-def _popcount(maps: np.ndarray) -> np.ndarray:
-    """Set bits of each row of bytes."""
-    used = maps.any(axis=1)
-    counts = np.zeros(len(maps), np.int64)
-    counts[used] = np.unpackbits(maps[used], axis=1).sum(axis=1)
-    return counts
 
 
 def check_owners(scan: Scan) -> Iterator[Finding]:

@@ -14,15 +14,18 @@ import numpy as np
 import pytest
 
 from f2tools.device import Device, open_device
-from f2tools.errors import DeviceError
+from f2tools.errors import Corrupt, DeviceError
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO as ROOT
+from f2tools.f2fs.layout.constants import NR_CURSEG_DATA_TYPE
 from f2tools.f2fs.volume.volume import Volume
-from f2tools.f2fs.write.volume import Policy, WritableVolume
+from f2tools.f2fs.write.volume import Policy, WritableVolume, open_for_writing
+from tests.dump.craft import f2
 from tests.f2fs.write.consistency import assert_consistent
 from tests.f2fs.write.model import BLOCK, Model
 from tests.f2fs.write.test_device_fails import OneBlockLost
 from tests.f2fs.write.volumes import Above, Ticks, fresh, model_of, writable
 from tests.f2fs.write.workload import FILE
+from tests.fsck.craft import Patient
 
 FILES, XATTRS = 600, 20
 GONE, MOVED = b"file-3", b"file-4"
@@ -144,3 +147,22 @@ def test_a_file_of_which_a_node_cannot_be_read_keeps_its_name(filled: Filled) ->
         with Volume(Above(top)) as read:
             assert_consistent(read, "a node could not be read")
             assert {child.path for child in read.root.iterdir()} == {b"/dir", b"/big", b"/many", b"/new"}
+
+
+@pytest.mark.parametrize("count", [0, 500], ids=["in use, and called free", "free, and called in use"])
+def test_a_segment_table_that_contradicts_itself_is_not_written_by(count: int, tmp_path: Path) -> None:
+    patient = Patient("plain", tmp_path)
+    kinds = patient.vol.sit.types < NR_CURSEG_DATA_TYPE
+    open_ones = {*patient.vol.pack.cp.cur_data_segno[:3], *patient.vol.summaries.journals.sit["segno"].tolist()}
+    of_that_kind = kinds & ((patient.vol.sit.vblocks == 0) == bool(count))
+    segno = next(segno for segno in np.flatnonzero(of_that_kind).tolist() if segno not in open_ones)
+    patient.put(patient.sit_at(segno)[1], 2, count)
+    patient.close()
+    before = patient.path.read_bytes()
+    with pytest.raises(Corrupt, match=r"segment table says .* run f2tools fsck"):
+        open_for_writing(patient.path)
+    for words in (("cp", __file__, f"{patient.path}:/new"), ("clean", "--dry-run", patient.path)):
+        ended = f2(*words)
+        assert ended.code in (1, 8)
+        assert "run f2tools fsck" in ended.err
+    assert patient.path.read_bytes() == before
