@@ -19,7 +19,7 @@ from f2tools.f2fs.volume.volume import open_volume
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import open_image
 from f2tools.fsck.findings import Severity
-from f2tools.fsck.problems import CATALOGUE, FSYNC_REFUSED
+from f2tools.fsck.problems import CATALOGUE, CP_NEWER, FSYNC_REFUSED
 from f2tools.options import human_size, said_of_waiting
 from f2tools.text import command_line, pasted
 
@@ -74,6 +74,9 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
         found.risks += [_sentence(text) for text in volume.warnings]
         found.risks += _risks(volume, waiting)
         lost = report.counts["H001"] or volume.device.missing_bytes
+        newer = next((finding for finding in report.findings if finding.code == CP_NEWER.code), None)
+        if newer is not None:
+            found.risks.append(f"A newer state was lost from sight with a checkpoint: {newer.found}.")
     found.healthy = report.sound
     found.health = _health(report)
     container = next(filter(None, map(only_read, (image, *devices))), None)
@@ -82,6 +85,9 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
         again = command_line("f2tools resize", found.image, "SIZE", devices=devices)
         finish = (again, "finishes the resize, with the SIZE of the one that was interrupted")
         found.steps = [finish, *found.steps] if report.sound else [finish]
+    if newer is not None and container is None:
+        goes_on = command_line("f2tools fsck -y --rescue", found.image, devices=devices)
+        found.steps = _with_newer(found.steps, "" if newer.note else goes_on)
     if lost and container is not None:
         found.risks += [COPY_AGAIN] if COPY_AGAIN not in found.risks else []
         found.steps = found.steps[:1]  # what can be copied out
@@ -191,6 +197,17 @@ def _steps(
         steps.append((f"{command('f2tools dump extract', image)} -o DIR", "copies all files out"))
     steps.append((command("f2tools undelete", image), "lists what was deleted and can come back"))
     return steps
+
+
+def _with_newer(steps: list[tuple[str, str]], goes_on: str) -> list[tuple[str, str]]:
+    """The steps of a damaged volume, where a newer state lies behind a pack; `goes_on`: the command, or empty."""
+    (salvage, copies), (repair, repairs), *others = steps
+    return [
+        (salvage, f"{copies}, of the newer state, too"),
+        *([(goes_on, "goes on from the newer state, and keeps what it overwrites in an undo file")] if goes_on else []),
+        (repair, f"{repairs}; gives the newer state up, as a mount does"),
+        *others,
+    ]
 
 
 def _not_a_volume(image: str, devices: Sequence[str], why: str) -> Diagnosis:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -16,7 +15,6 @@ import click
 from f2tools.copyout.keep import NOTHING, Keep, keep_options
 from f2tools.device import open_device
 from f2tools.device.media.mounted import mounted_by_the_kernel
-from f2tools.device.open import can_grow, lacks_its_end, only_read
 from f2tools.errors import F2fsError, NotF2fs, Unsealed, Usage
 from f2tools.options import (
     FINDINGS_LEFT,
@@ -33,7 +31,7 @@ from f2tools.options import (
     progress,
     say_waiting,
 )
-from f2tools.text import command_line, printable
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.device import Device
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
     from f2tools.fsck.check import CheckReport
     from f2tools.fsck.fates import Fates
     from f2tools.fsck.findings import Finding
+    from f2tools.fsck.newer import Newer
     from f2tools.fsck.repair.rounds import Outcome
     from f2tools.fsck.salvage import Preparation, Salvage
 
@@ -110,8 +109,8 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 @click.option("--dry-run", is_flag=True, help="With -y, -p or -i: go through with it in memory, and write nothing.")
 @click.option("--undo", metavar="FILE", help="Keep what is overwritten, for `f2tools undo FILE IMAGE`.")
 @click.option("--salvage", "salvage_to", metavar="DIR", type=click.Path(file_okay=False),
-              help="Copy what can be read into this new directory, with a report; "
-              "the image is not touched.")  # fmt: skip
+              help="Copy what can be read into this new directory, with a report; the image is not touched.  A newer"
+              " state behind a checkpoint that was hit goes into DIR/newer.")  # fmt: skip
 @partial(keep_options, only_with="With --salvage: ")
 @click.option("--rescue", is_flag=True,
               help="For the worst: look for nodes in every block, and say what a repair would make of them.  Writes"
@@ -188,7 +187,9 @@ def fsck(
     report, geo, other = _checked(image, devices, memory, data, code_filter(only, skip), rescue)
     _say_findings(image, report, geo, as_json, verbose, last=not (repairing or rescue))
     if not (as_json or report.sound or repairing or rescue):
-        _say_next_step(image, devices, other, report)
+        from f2tools.fsck.next_steps import say_next_step
+
+        say_next_step(image, devices, other, report)
     if (report.sound and geo is not None) or not (repairing or rescue):
         ctx.exit(FINE if report.sound else FINDINGS_LEFT)
     way = Way(
@@ -314,13 +315,14 @@ def _repaired(path: str, devices: tuple[str, ...], before: CheckReport, memory: 
     """Repair and say so; the exit code."""
     from f2tools.fsck.fates import fates_of
     from f2tools.fsck.losses import Losses
+    from f2tools.fsck.next_steps import say_what_next, undo_name
     from f2tools.fsck.repair.rounds import Repairer
 
     device = open_device(path, write=not way.dry_run, extra=list(devices))
     undo, begun = None, False
     try:
         other = _must_not_be_another(device, path, way)
-        wanted = None if way.dry_run else way.undo or (_undo_name(path) if way.rescue else None)
+        wanted = None if way.dry_run else way.undo or (undo_name(path) if way.rescue else None)
         if wanted:
             from f2tools.device.changes.undo import UndoLog
 
@@ -351,9 +353,9 @@ def _repaired(path: str, devices: tuple[str, ...], before: CheckReport, memory: 
             if not way.dry_run:
                 begun = True
                 repairer.commit(device)
-        _say_result(path, outcome, undo if begun else None, way)
+        _say_result(path, outcome, undo if begun else None, way, repairer.newer)
         if way.rescue and way.dry_run and outcome.better and not way.as_json:
-            _say_what_next(path, other)
+            say_what_next(path, other)
     finally:
         try:
             device.close()
@@ -399,18 +401,22 @@ def _folded(lines: list[str], what: str, everything: bool) -> list[str]:
     return [*lines[:DONE_SHOWN], f"{what}: ... and {len(lines) - DONE_SHOWN:,} more; --every shows all"]
 
 
-def _say_result(path: str, outcome: Outcome, undo: str | None, way: Way) -> None:
-    """The state of the image now, and what can be done next."""
+def _say_result(path: str, outcome: Outcome, undo: str | None, way: Way, newer: Newer | None) -> None:
+    """The state of the image now, what it is given up for, and what can be done next."""
+    from f2tools.fsck.next_steps import command, say_given_up
+
     left = ", ".join(f"{code} ({count})" for code, count in sorted(outcome.left.items()))
     name, size = printable(path), human_size(outcome.written_bytes)
     written = outcome.better and not way.dry_run
     if way.as_json:
-        _say_result_json(path, outcome, written, undo)
+        _say_result_json(path, outcome, written, undo, newer)
     further = ""
     if (way.careful or not outcome.better) and outcome.before.counts["S009"]:
         further = "; get a whole copy of it"
     elif way.careful and not outcome.complete:
-        further = f"; -p gives nothing up: {_command('fsck -y --undo FILE', path)} repairs more, and says what is lost"
+        further = f"; -p gives nothing up: {command('fsck -y --undo FILE', path)} repairs more, and says what is lost"
+    if newer is not None and outcome.better:
+        say_given_up(path, newer, undo, dry_run=way.dry_run)
     if not outcome.better:
         click.echo(f"{name}: not repaired, nothing was written; left: {left}{further}", err=True)
         return
@@ -419,15 +425,18 @@ def _say_result(path: str, outcome: Outcome, undo: str | None, way: Way) -> None
         click.echo(f"{name}: {what}; {size} to write, nothing was written", err=True)
         return
     if undo:
-        takes_back = _command("undo", undo, path)
+        takes_back = command("undo", undo, path)
         click.echo(f"{name}: what was overwritten is in {printable(undo)}; {takes_back} takes it back", err=True)
     click.echo(f"{name}: repaired{'' if outcome.complete else f' but for {left}'}; {size} written{further}", err=True)
 
 
-def _say_result_json(path: str, outcome: Outcome, written: bool, undo: str | None) -> None:
+def _say_result_json(
+    path: str, outcome: Outcome, written: bool, undo: str | None, newer: Newer | None = None
+) -> None:  # fmt: skip
     _say_json("result", {
         "image": path, "complete": outcome.complete, "written": written, "left": dict(outcome.left),
         "bytes": outcome.written_bytes if outcome.better else 0, "undo": undo,
+        "given_up": newer._asdict() if newer is not None and outcome.better else None,
     })  # fmt: skip
 
 
@@ -437,75 +446,27 @@ def _say_json(record: str, fields: dict[str, Any]) -> None:
     click.echo(json.dumps({"record": record, **fields}, default=str))
 
 
-def _say_next_step(path: str, devices: tuple[str, ...], other: str, report: CheckReport) -> None:
-    """What to do about damage, in the order in which nothing is lost by it; `other`: what was made over the volume."""
-    fails = bool(report.counts["H001"])  # some of it can't be read, and may be on another try
-    if other:
-        click.echo(
-            f"next: nothing, if {other} is what should be there; {_command('fsck --salvage DIR', path)} copies"
-            " out what is left of the older volume, and writes nothing to the image"
-        )
-        return
-    refused = next(filter(None, map(only_read, (path, *devices))), None)
-    cut_off = refused is not None and any(map(lacks_its_end, (path, *devices)))
-    if refused is not None and (fails or cut_off):
-        salvaged = f"{_command('fsck --salvage DIR', path)} copies out what can be read"
-        how = "cut off" if cut_off else "damaged, or what it lies on fails"
-        click.echo(f"next: {printable(path)} is {how}; get a whole copy of it.  If there is none, {salvaged}")
-        return
-    if fails:
-        click.echo(
-            f"next: {_copies_failing(path)} copies what can be read, and tries the rest again; then"
-            f" {_command('fsck COPY')}.  A repair of {printable(path)} itself writes over what can't be read, and"
-            " nothing takes that back"
-        )
-        return
-    salvaged = f"next: {_command('fsck --salvage DIR', path)} copies out what can be read"
-    if refused is not None:
-        made = f"`{refused.command}` makes a raw copy" if refused.command else "make a raw copy of it"
-        click.echo(f"{salvaged}; {refused.what} is not written to: to repair, {made}, then {_command('fsck COPY')}")
-        return
-    if report.only_resizing:
-        click.echo(
-            f"next: {_command('resize', path, 'SIZE')}, with the SIZE of the resize that was interrupted, finishes it;"
-            " nothing else is wrong"
-        )
-        return
-    if report.counts["S009"] and not can_grow(path, devices):
-        click.echo(f"{salvaged}; it can't be made longer: to repair, copy it to a file, then {_command('fsck COPY')}")
-        return
-    undo = _undo_name(path)
-    click.echo(
-        f"{salvaged}; then {_command('fsck -y --undo', undo, path)} repairs, and {_command('undo', undo, path)}"
-        " takes that back"
-    )
-
-
 def _may_write_over(path: str, before: CheckReport, unread: int, way: Way) -> bool:
     """Whether a repair may write to a medium of which so many blocks can't be read; says why not, or warns."""
+    from f2tools.fsck.next_steps import command, copies_failing
+
     if not unread:
         return True
     what = "a block" if unread == 1 else f"{unread} blocks"
     why = f"{what} of {printable(path)} can't be read: a repair writes over what is there, and no undo file has it"
     if way.dry_run or way.force or way.ask is not None:
-        click.echo(f"f2tools: warning: {why}; {_copies_failing(path)} copies what can be read first", err=True)
+        click.echo(f"f2tools: warning: {why}; {copies_failing(path)} copies what can be read first", err=True)
         return True
     if way.as_json:
         from f2tools.fsck.repair.rounds import Outcome
 
         _say_result_json(path, Outcome(before, before), written=False, undo=None)
-    again = _command(f"fsck {'-p' if way.careful else '-y'} --force", path)
+    again = command(f"fsck {'-p' if way.careful else '-y'} --force", path)
     click.echo(
-        f"f2tools: {why}.  Nothing was written: {_copies_failing(path)} copies what can be read, and the copy can be"
+        f"f2tools: {why}.  Nothing was written: {copies_failing(path)} copies what can be read, and the copy can be"
         f" repaired; {again} repairs all the same", err=True,
     )  # fmt: skip
     return False
-
-
-def _copies_failing(path: str) -> str:
-    from f2tools.device.advice import COPY_FAILING
-
-    return f"`{command_line(COPY_FAILING, path)} COPY COPY.map`"
 
 
 def _say_what_is_above(device: Device, path: str) -> str:
@@ -524,39 +485,16 @@ def _say_what_is_above(device: Device, path: str) -> str:
 def _must_not_be_another(device: Device, path: str, way: Way) -> str:
     """What was made over the volume, or empty; Usage where a repair would destroy that."""
     from f2tools.f2fs.volume.super import overwritten_by, read_superblocks
+    from f2tools.fsck.next_steps import command
 
     other = overwritten_by(device, read_superblocks(device))
     if other and not way.dry_run and not way.force:
         raise Usage(
             f"{path}: holds {other} now; a repair of the F2FS volume that was there before destroys it.  Nothing was"
-            f" written: {_command('fsck --rescue --salvage DIR', path)} copies out what is left; --force"
+            f" written: {command('fsck --rescue --salvage DIR', path)} copies out what is left; --force"
             " repairs all the same"
         )
     return other
-
-
-def _undo_name(path: str) -> str:
-    """A name for an undo file in the current directory that is not taken."""
-    name = os.path.basename(path.rstrip("/"))
-    names = (f"{name}{'' if number == 1 else f'.{number}'}.undo" for number in count(1))
-    return next(found for found in names if not os.path.lexists(found))
-
-
-def _say_what_next(path: str, other: str) -> None:
-    """What to do after a rescue that was only tried in memory."""
-    copies = f"{_command('fsck --rescue --salvage DIR', path)} copies out what can be read"
-    if other:
-        click.echo(f"next: nothing, if {other} is what should be there; {copies}", err=True)
-        return
-    click.echo(
-        f"next: {copies}; then {_command('fsck -y --rescue', path)} repairs, and keeps what it overwrites in an"
-        " undo file", err=True,
-    )  # fmt: skip
-
-
-def _command(words: str, *paths: str) -> str:
-    devices = click.get_current_context().params["devices"] if paths else ()
-    return f"`{command_line(f'f2tools {words}', *paths, devices=devices)}`"
 
 
 def _preparation(rescue: bool, layout: Layout | None) -> Preparation:

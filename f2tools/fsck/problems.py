@@ -181,7 +181,7 @@ CP_PACK = _problem(
     "C001", "checkpoint-pack", WARNING, "a checkpoint pack is not valid",
     "Head and tail of a pack must agree in version and pass their checksums. The kernel falls back to the other pack. "
     "One that a power cut left unfinished is C017 where it can be told from one that was hit later.",
-    "put right where it was complete and newer; else written anew from the valid pack",
+    "written anew from the valid pack, also where it was the newer one: the kernel may have gone on without it (C018)",
     plans=(RewritePack,),
 )  # fmt: skip
 CP_LOST = _problem(
@@ -271,6 +271,16 @@ CP_UNFINISHED = _problem(
     "The power was cut, or the device was full. Of a newer pack the head is there, and in the place of its tail, which "
     "is written last, what the pack before left there. That is no damage: the other pack counts, and the next "
     "checkpoint is written over this one.",
+)  # fmt: skip
+ONLY_NODES = "of that checkpoint nothing is left, only nodes are"
+CP_NEWER = _problem(
+    "C018", "newer-state", ERROR, "a newer state lies behind a checkpoint pack that is not valid",
+    "That checkpoint had been written to its end, and was hit later. The kernel falls back to the older one, and shows "
+    "nothing of what was written since, even if it was fsync'ed: so many blocks of nodes, of so many files. "
+    "`fsck --salvage` copies both states out, the newer one into `newer`; `undelete` finds files of it, too.",
+    "none by default, as the kernel may have gone on from the older checkpoint: -y makes that one safe and gives the "
+    "newer state up, -p leaves the volume alone, `-y --rescue` goes on from the newer state where "
+    "enough of its checkpoint is left",
 )  # fmt: skip
 CP_LAYOUT = _problem(
     "C015", "pack-layout", ERROR, "the parts of the checkpoint pack don't fit",

@@ -19,6 +19,7 @@ from f2tools.f2fs.volume.layouts import Layout
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.losses import Losses
+from f2tools.fsck.newer import Newer, give_up_older, newer_state
 from f2tools.fsck.repair.rounds import Repairer
 
 
@@ -29,6 +30,11 @@ def prepare(overlay: Overlay, memory_bytes: int, layout: Layout | None = None) -
     """
     notes = lay_out(overlay, layout)
     image = Image(StaysOpen(overlay))
+    newer = newer_state(image)
+    if newer is not None and newer.whole and _is_better(newer, overlay, image, memory_bytes):
+        give_up_older(overlay, image, newer)
+        notes.append("C018 the newer state counts: the checkpoint that a mount falls back to is given up")
+        image = Image(StaysOpen(overlay))
     guessed = image.pack_derived
     if guessed and not nat_leads(overlay, image.geo):
         return notes  # no tables are left that could be wrong
@@ -40,6 +46,14 @@ def prepare(overlay: Overlay, memory_bytes: int, layout: Layout | None = None) -
         _drop_tables(overlay)
         notes.append("N001 the tables are older than the nodes or damaged; all of them are made anew from the nodes")
     return notes
+
+
+def _is_better(newer: Newer, overlay: Overlay, image: Image, memory_bytes: int) -> bool:
+    """Whether no more leads nowhere in the newer state than in the one of the checkpoint in use."""
+    trial = Overlay(StaysOpen(overlay))
+    give_up_older(trial, image, newer)
+    then, kept = _outcome(trial, memory_bytes), _outcome(Overlay(StaysOpen(overlay)), memory_bytes)
+    return then.complete and (not kept.complete or then.astray <= kept.astray)
 
 
 def lay_out(overlay: Overlay, layout: Layout | None = None) -> list[str]:

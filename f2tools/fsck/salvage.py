@@ -39,11 +39,12 @@ from f2tools.fsck.fates import (
     percent_there,
 )
 from f2tools.fsck.losses import Losses
+from f2tools.fsck.newer import Newer, give_up_older
 from f2tools.fsck.repair.rounds import Outcome, Repairer
 from f2tools.newfile import create_in, open_directory
 from f2tools.text import printable
 
-FILES, REPORT_JSON, REPORT_TEXT = "files", "report.json", "report.txt"
+FILES, NEWER, REPORT_JSON, REPORT_TEXT = "files", "newer", "report.json", "report.txt"
 SHOWN = 20
 # changes the overlay within so much memory, before anything is copied; says what it did
 Preparation = Callable[[Overlay, int], list[str]]
@@ -84,7 +85,8 @@ class Salvage:
 
     Of `guessed` files everything known of is there, with a size or attributes that are guesses; of `doubtful` ones
     something says that there was more, or that they are older than they were; of `partial` ones a part is there, of
-    `empty` ones no byte.
+    `empty` ones no byte.  `behind`: what is newer than all of these and lies behind a checkpoint that was hit; it is
+    copied as `newer`, or a note says why not.
     """
 
     image: str
@@ -99,11 +101,14 @@ class Salvage:
     empty: list[Partial] = field(default_factory=list)
     name_only: list[tuple[str, int]] = field(default_factory=list)
     unplaced: list[str] = field(default_factory=list)
+    behind: Newer | None = None
+    newer: Salvage | None = None
 
     @property
     def complete(self) -> bool:
         """Whether all that the volume knew of is there, whole."""
-        return not (self.partial or self.empty or self.guessed or self.name_only or self.copied.lost)
+        lost = self.partial or self.empty or self.guessed or self.name_only or self.copied.lost
+        return not lost and self.behind is None
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, under stable names."""
@@ -126,6 +131,7 @@ class Salvage:
             "name_only": [{"path": path, "ino": ino} for path, ino in self.name_only],
             "lost": [item.as_dict() for item in copied.lost],
             "unplaced": self.unplaced,
+            "newer": self.newer and self.newer.as_dict(),
             "repair": {"complete": self.repaired, "left": self.left, "notes": self.notes},
         }  # fmt: skip
 
@@ -151,11 +157,29 @@ def salvage(
         if os.listdir(directory):
             raise FileExistsError(errno.ENOTEMPTY, "the directory is not empty; give a new one", target)
         result = _salvage(device, image, target, keep, memory_bytes, prepare, advance)
+        if result.behind is not None:
+            below, prepare = os.path.join(target, NEWER), _newer(prepare, result.behind)
+            os.mkdir(NEWER, 0o700, dir_fd=directory)
+            try:
+                result.newer = _salvage(device, image, below, keep, memory_bytes, prepare, advance)
+            except F2fsError as error:
+                result.notes.append(f"the newer state can't be copied: {error}")
         _write(directory, REPORT_JSON, json.dumps(result.as_dict(), indent=1, default=str) + "\n")
         _write(directory, REPORT_TEXT, "\n".join(lines_of(result, everything=True)) + "\n")
     finally:
         os.close(directory)
     return result
+
+
+def _newer(prepare: Preparation | None, newer: Newer) -> Preparation:
+    """The same preparation, and then the newer state counts, not the checkpoint in use."""
+
+    def prepared(overlay: Overlay, memory_bytes: int) -> list[str]:
+        notes = prepare(overlay, memory_bytes) if prepare is not None else []
+        give_up_older(overlay, Image(StaysOpen(overlay)), newer)
+        return notes
+
+    return prepared
 
 
 def _salvage(
@@ -174,7 +198,7 @@ def _salvage(
     outcome, trouble = _repair(repairer)
     volume = _volume(CutOffOverlay(repairer.overlay, real_size))
     copied = extract(volume, os.path.join(target, FILES), keep=keep, advance=advance)
-    result = Salvage(image, target, copied)
+    result = Salvage(image, target, copied, behind=repairer.newer)
     if outcome is not None:
         result.repaired, result.left = outcome.complete, dict(outcome.left)
         losses.tree = outcome.after.tree or losses.tree
@@ -280,6 +304,11 @@ def lines_of(result: Salvage, everything: bool = False) -> Iterator[str]:
     if everything:
         for note in result.notes:
             yield f"note: {printable(note)}"
+    if result.behind is not None:
+        copied_to = "what is found of it is copied, too:" if result.newer else f"not copied, see {REPORT_TEXT}"
+        yield f"behind a checkpoint that was hit there is a newer state, {result.behind}; {copied_to}"
+    if result.newer is not None:
+        yield from lines_of(result.newer, everything)
 
 
 def _partial_line(item: Partial) -> str:

@@ -936,6 +936,12 @@ def older_pack_lost(p: Patient) -> dict[str, Any]:
     return {"blkaddr": other.blkaddr}
 
 
+@one("C018", "crash-new-file", also={"C001"})
+def newer_pack_lost(p: Patient) -> dict[str, Any]:
+    p.put(p.vol.pack.blkaddr * p.size + 100, 4, 0x12345678)
+    return {"blkaddr": p.vol.pack.blkaddr}
+
+
 @one("C017")
 def a_newer_pack_begun(p: Patient) -> dict[str, Any]:
     other = next(pack for pack in p.vol.packs if pack.index != p.vol.pack.index)

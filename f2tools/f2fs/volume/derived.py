@@ -213,7 +213,7 @@ def _newer_nodes(
     files as well.  `version`: what comes after the nodes that the NAT leads to.  Versions far from it are of a file
     system that was there before this one, which may have left more nodes than this has.
     """
-    found = [_footers_at(device, geo, blkaddrs) for blkaddrs in _log_blocks(device, geo)]
+    found = list(nodes_in_log(device, geo))
     if not found:
         return [], 0
     places = np.concatenate([part[0] for part in found])
@@ -249,6 +249,12 @@ def _of_this_volume(footers: NDArray[Any], own: NDArray[Any], newer: NDArray[np.
     crcs = own["cp_ver"][own["cp_ver"] >> np.uint64(32) != 0]
     known = np.isin(footers["cp_ver"][newer], crcs)
     return newer if np.count_nonzero(~known) <= room else newer[known]
+
+
+def nodes_in_log(device: Device, geo: Geometry) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+    """(block addresses, footers) of what looks like a node, a segment after the other, whether it is in use or not."""
+    for blkaddrs in _log_blocks(device, geo):
+        yield _footers_at(device, geo, blkaddrs)
 
 
 def _log_blocks(device: Device, geo: Geometry) -> Iterator[NDArray[np.int64]]:
@@ -408,7 +414,11 @@ def _sit_copies(device: Device, geo: Geometry) -> tuple[NDArray[np.bool_], NDArr
 
 
 def mended_pack(device: Device, geo: Geometry, index: int) -> list[tuple[int, bytes]]:
-    """What would make a pack valid: its tail in the place of its head, or a new checksum where only that is wrong."""
+    """What would make a pack valid: its tail in the place of its head, or its head, with a new checksum where only that
+    is wrong, in the place of its tail.
+
+    Tails of older packs stay behind that of one that is shorter, so of sound ones the newest counts.
+    """
     size = geo.block_size
     start = geo.cp_blkaddr + index * geo.blocks_per_seg
     try:
@@ -416,16 +426,26 @@ def mended_pack(device: Device, geo: Geometry, index: int) -> list[tuple[int, by
     except F2fsError:
         return []
     head = Checkpoint.parse(blocks[0])
-    for number in range(1 + geo.cp_payload, geo.blocks_per_seg):
-        block = blocks[number].tobytes()
-        tail = Checkpoint.parse(block)
-        if tail.cp_pack_total_block_count == number + 1 and crc_right(block, tail):
-            return [(start * size, block)]
-    if geo.cp_payload + 2 < head.cp_pack_total_block_count <= geo.blocks_per_seg and _plausible(head, geo):
+    room = geo.cp_payload + 2 < head.cp_pack_total_block_count <= geo.blocks_per_seg
+    tails = [(tail.checkpoint_ver, block) for tail, block in sound_tails(blocks, geo)]
+    version, block = max(tails, key=lambda item: item[0], default=(-1, b""))
+    newer = room and crc_right(blocks[0].tobytes(), head) and head.checkpoint_ver > version
+    if block and not newer:
+        return [(start * size, block)]
+    if room and _plausible(head, geo):
         raw = bytearray(blocks[0].tobytes())
         seal_head(head, raw, size)
         return [(start * size, bytes(raw)), ((start + head.cp_pack_total_block_count - 1) * size, bytes(raw))]
     return []
+
+
+def sound_tails(blocks: NDArray[np.uint8], geo: Geometry) -> Iterator[tuple[Checkpoint, bytes]]:
+    """The tails with a right checksum in the segment of a pack, also of older ones that were longer."""
+    for number in range(1 + geo.cp_payload, len(blocks)):
+        block = blocks[number].tobytes()
+        tail = Checkpoint.parse(block)
+        if tail.cp_pack_total_block_count == number + 1 and crc_right(block, tail):
+            yield tail, block
 
 
 def crc_right(block: bytes, cp: Checkpoint) -> bool:

@@ -27,6 +27,7 @@ from f2tools.fsck.facts.nodes import INODE, UNKNOWN
 from f2tools.fsck.facts.orphans import orphan_rows, orphans_of
 from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding
+from f2tools.fsck.newer import newer_state
 from f2tools.fsck.plans import ComputeAnew, CountNodes, DropOrphan, PutTogetherPack, RewritePack
 
 
@@ -41,6 +42,10 @@ def check_packs(image: Image) -> Iterator[Finding]:
             yield Finding(problems.CP_UNFINISHED, area="cp", blkaddr=pack.blkaddr, note="; ".join(pack.problems))
             continue
         yield Finding(problem, area="cp", blkaddr=pack.blkaddr, note="; ".join(pack.problems), repair=plan(pack.index))
+        newer = newer_state(image) if image.pack is not None and pack.index != image.pack.index else None
+        if newer is not None:
+            note = "" if newer.whole else problems.ONLY_NODES
+            yield Finding(problems.CP_NEWER, area="cp", blkaddr=pack.blkaddr, note=note, found=str(newer))
     if image.pack is None:
         yield Finding(problems.CP_UNUSABLE, area="cp", blkaddr=image.geo.cp_blkaddr)
     elif image.pack_derived:

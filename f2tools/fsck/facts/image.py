@@ -22,7 +22,7 @@ from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import DeviceError, NotF2fs
 from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.super import SuperBlock
-from f2tools.f2fs.volume.checkpoint import Pack, choose_pack, read_packs
+from f2tools.f2fs.volume.checkpoint import Pack, choose_pack, read_packs, was_begun
 from f2tools.f2fs.volume.derived import derived_pack, mended_pack, patches_of
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.nat import Nat
@@ -250,7 +250,10 @@ class Image:
             found = self._derived()
         if not found:
             return None
-        pack, patches = max(found, key=lambda item: item[0].cp.checkpoint_ver)
+        found.sort(key=lambda item: item[0].cp.checkpoint_ver)
+        pack, patches = found[-1]
+        if len(found) == 2 and was_begun(self.device, self.geo, self.packs[pack.index], found[0][0]):
+            pack, patches = found[0]
         self._assume(patches)
         self.pack_patches = patches
         return pack

@@ -35,6 +35,7 @@ from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.leaks import OldName, filled_places, old_names
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding, Severity
+from f2tools.fsck.newer import Newer, newer_state
 from f2tools.fsck.plans import (
     DropOrphan,
     MoveEntry,
@@ -45,7 +46,7 @@ from f2tools.fsck.plans import (
     SetLinks,
     SetMarks,
 )
-from f2tools.fsck.problems import CP_LAYOUT, FSYNC_REFUSED, SB_CUT_OFF, SB_DIFFERS, SIT_MISSING
+from f2tools.fsck.problems import CP_LAYOUT, CP_NEWER, FSYNC_REFUSED, SB_CUT_OFF, SB_DIFFERS, SIT_MISSING
 from f2tools.fsck.repair.names import NameRepairs
 from f2tools.fsck.repair.phases import Phase, repair, serves
 from f2tools.fsck.repair.quota import quota_file
@@ -137,6 +138,7 @@ class Repairer:
         self._filled: NDArray[np.int64] | None = None  # where directories had entries before anything was repaired
         self._unsealed = False  # whether checksums were taken as evidence: later ones may be wrong by what was repaired
         self.done: list[str] = []
+        self.newer: Newer | None = None  # the state that is given up with a pack that is not valid
         self.guesses = Guesses()
         self.rounds = 0
 
@@ -145,6 +147,9 @@ class Repairer:
         report = before
         if self._careful and before.counts[SB_CUT_OFF.code]:
             self.done.append(f"{SB_CUT_OFF.code} left: what is missing may still be found; zeros would hide that it is")
+            return Outcome(before, before, self.done)
+        if self._careful and before.counts[CP_NEWER.code]:
+            self.done.append(f"{CP_NEWER.code} left: to write to the volume gives the newer state up")
             return Outcome(before, before, self.done)
         self._settle(before)
         seen: Counter[int] = Counter()
@@ -252,6 +257,7 @@ class Repairer:
             self.done.append(f"S009 the file is made {image.end_bytes} bytes long again, with zeros at its end")
         if image.super_patches:
             self.done.append("S001 superblock put together from what is left of it")
+        self.newer = newer_state(image)
         self.guesses.pack_derived = image.pack_derived
         if image.pack is not None:
             guessed = bool(image.pack_patches) and not image.pack_refitted

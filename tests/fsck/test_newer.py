@@ -1,0 +1,137 @@
+"""A state that is newer than the checkpoint in use, behind a pack that was hit: nobody is told that all is whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from f2tools.device import open_device
+from f2tools.f2fs.volume.volume import File, Volume
+from f2tools.f2fs.write.recovered import recovered
+from tests.dump.craft import f2
+from tests.images import reference
+
+SIZE = 4096
+CRASHED = ("crash-new-file", "crash-several", "crash-orphan", "crash-sqlite-wal", "crash-namespace", "crash-stress-1")
+
+
+def hit(name: str, what: str, directory: Path, *, newest: bool = True) -> Path:
+    """A copy of a reference image of which a pack is damaged: a bit of its tail, its head, or all of it."""
+    image = reference(name).copy(directory / "image").path
+    with Volume(open_device(image)) as volume:
+        pack = volume.packs[volume.pack.index if newest else 1 - volume.pack.index]
+        start, blocks = pack.blkaddr * SIZE, volume.geo.blocks_per_seg
+    with image.open("r+b") as file:
+        if what == "tail":
+            file.seek(start + (pack.cp.cp_pack_total_block_count - 1) * SIZE + 9)
+            byte = file.read(1)[0]
+            file.seek(-1, 1)
+            file.write(bytes([byte ^ 1]))
+        else:
+            file.seek(start)
+            file.write(bytes(SIZE if what == "head" else SIZE * blocks))
+    return image
+
+
+def wanted(name: str) -> dict[str, bytes]:
+    """The files of a reference image with what was fsync'ed."""
+    with recovered(open_device(reference(name).path)) as volume:
+        return {
+            (directory.rstrip(b"/") + b"/" + entry.name).decode(): File(volume, entry.inode, entry.name).read()
+            for directory, _, entries in volume.walk()
+            for entry in entries
+            if entry.inode.is_file
+        }
+
+
+def different(name: str, directory: Path) -> list[str]:
+    """Which of them are not in a directory."""
+    files = wanted(name)
+    assert files
+    there = {path: directory / path.lstrip("/") for path in files}
+    return [path for path, copy in there.items() if not copy.is_file() or copy.read_bytes() != files[path]]
+
+
+def found(image: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in f2("fsck", "--json", image).text.splitlines()]
+    return [row for row in rows if row.get("code") == "C018"]
+
+
+@pytest.mark.parametrize("what", ["tail", "head"])
+@pytest.mark.parametrize("name", CRASHED)
+def test_it_is_told_of_and_copied(name: str, what: str, tmp_path: Path) -> None:
+    image = hit(name, what, tmp_path)
+    (finding,) = found(image)
+    assert finding["severity"] == "error"
+    before = image.read_bytes()
+    done = f2("fsck", "--salvage", tmp_path / "out", image)
+    assert done.code == 4
+    assert "a newer state, " in done.text
+    assert image.read_bytes() == before
+    assert different(name, tmp_path / "out" / "newer" / "files") == []
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert not report["complete"]
+    assert report["newer"]["complete"]
+
+
+def test_every_way_to_repair_says_what_is_given_up_and_what_brings_it_back(tmp_path: Path) -> None:
+    image = hit("crash-new-file", "tail", tmp_path)
+    before = image.read_bytes()
+    much = "27 node blocks of 24 files and directories"
+    assert much in (said := f2("doctor", image).text)
+    assert "fsck -y --rescue" in said
+    assert "--rescue" in (said := f2("fsck", image).text)
+    assert "gives the newer one up" in said
+    done = f2("fsck", "-p", image)
+    assert done.code == 4
+    assert image.read_bytes() == before
+    assert f"would be given up, as a mount does: {much}" in f2("fsck", "-y", "--dry-run", image).err
+    done = f2("fsck", "-y", "--undo", tmp_path / "undo", image)
+    assert done.code == 1
+    assert f"given up, as a mount does: {much}" in done.err
+    assert "fsck --salvage" in done.err
+    assert found(image) == []
+    assert f2("undo", tmp_path / "undo", image).code == 0
+    assert image.read_bytes() == before
+
+
+def test_a_rescue_goes_on_from_it(tmp_path: Path) -> None:
+    image = hit("crash-new-file", "head", tmp_path)
+    assert f2("fsck", "-y", "--rescue", "--undo", tmp_path / "undo", image).code == 1
+    assert f2("fsck", image).code == 0
+    assert f2("dump", "extract", "-o", tmp_path / "out", image).code == 0
+    assert different("crash-new-file", tmp_path / "out") == []
+
+
+def test_of_two_packs_that_are_hit_the_newer_one_counts(tmp_path: Path) -> None:
+    """Behind it lies the tail of an older one, which is longer."""
+    image = hit("crash-new-file", "tail", tmp_path)
+    with image.open("r+b") as file:
+        file.seek(512 * SIZE + 8)
+        file.write(b"\xff")
+    assert f2("fsck", "--salvage", tmp_path / "out", image).code == 0
+    assert different("crash-new-file", tmp_path / "out" / "files") == []
+
+
+@pytest.mark.parametrize("name", ["crash-new-file", "crash-stress-3"])
+def test_where_the_pack_is_gone_the_nodes_tell_of_it(name: str, tmp_path: Path) -> None:
+    image = hit(name, "pack", tmp_path)
+    (finding,) = found(image)
+    assert "only nodes are" in finding["message"]
+    assert "--rescue" not in f2("fsck", image).text
+    done = f2("fsck", "--rescue", "--salvage", tmp_path / "out", image)
+    assert done.code == 4
+    assert "a newer state, " in done.text
+    assert (tmp_path / "out" / "newer" / "files").is_dir()
+
+
+@pytest.mark.parametrize("what", ["tail", "head", "pack"])
+@pytest.mark.parametrize("name", [*CRASHED, "base", "plain", "features"])
+def test_an_older_pack_that_is_hit_has_nothing_newer(name: str, what: str, tmp_path: Path) -> None:
+    image = hit(name, what, tmp_path, newest=False)
+    done = f2("fsck", "--json", image)
+    assert '"C001"' in done.text
+    assert '"C018"' not in done.text
