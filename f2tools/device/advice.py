@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import stat
+from itertools import islice
 
 from f2tools.device.base import Device
 from f2tools.device.containers.partition import Partition, Slice, holds_f2fs, read_partitions
+from f2tools.device.containers.unlisted import Unlisted, unlisted_volumes
 from f2tools.device.known import DFFS, DFS, Signature, find_signatures
 from f2tools.errors import DeviceError
 from f2tools.text import command_line, pasted
@@ -75,6 +77,9 @@ def what_is_there(device: Device) -> str:
     partitions = read_partitions(device)
     if partitions:
         return _partitioned(device, partitions)
+    volumes = list(islice(unlisted_volumes(device), MOST_PARTITIONS))
+    if volumes:
+        return f"{unlisted(volumes)}; where that is a file in a lost one: {_rescue(device)}"
     found = foreign(device)
     if found:
         return _named(device, found[0].name)
@@ -87,6 +92,14 @@ def what_is_there(device: Device) -> str:
     if kind:
         return f"it begins like a file of type {kind}"
     return f"no superblock has the magic 0xf2f52010, and nothing else that is known is there; {_rescue(device)}"
+
+
+def unlisted(volumes: list[Unlisted]) -> str:
+    """That volumes lie on a disk, and what to name them."""
+    names = ", ".join(pasted(one.name) for one in volumes)
+    if len(volumes) == 1:
+        return f"it has no partition table, and a volume begins at byte {volumes[0].start}; name it {names}"
+    return f"it has no partition table, and {len(volumes)} volumes lie on it; name one of them: {names}"
 
 
 def instead(device: Device, other: str) -> str:
@@ -116,6 +129,11 @@ def steps(device: Device) -> list[tuple[str, str]]:
         (command_line("f2tools doctor", f"{name}@{one.number}"), f"looks at partition {one.number}")
         for one in partitions[:MOST_PARTITIONS]
     ]
+    if not partitions:
+        found += [
+            (command_line("f2tools doctor", one.name), f"looks at the volume that begins at byte {one.start}")
+            for one in islice(unlisted_volumes(device), MOST_PARTITIONS)
+        ]
     is_other = False
     for other in foreign(device)[: 0 if partitions else 1]:
         if other.name in UNPACK:

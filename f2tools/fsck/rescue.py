@@ -6,11 +6,14 @@ and without, and the one that finds more is taken.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
+from f2tools.device.advice import MOST_PARTITIONS, unlisted
 from f2tools.device.changes.overlay import Overlay
+from f2tools.device.containers.unlisted import unlisted_volumes
 from f2tools.device.wrappers import StaysOpen
 from f2tools.errors import F2fsError, NotF2fs
 from f2tools.f2fs.volume.derived import nat_leads, patches_of
@@ -69,6 +72,9 @@ def lay_out(overlay: Overlay, layout: Layout | None = None) -> list[str]:
             for offset, data in patches_of(sb):
                 overlay.pwrite(offset, data)
             return [f"S001 layout found by its nodes: the main area begins at {sb.main_blkaddr:#x}"]
+        volumes = list(islice(unlisted_volumes(overlay, everywhere=True), MOST_PARTITIONS))
+        if volumes:
+            raise NotF2fs(f"{overlay.name}: not an F2FS image: {unlisted(volumes)}") from None
         if layout is not None:
             said = f"{overlay.name}: no nodes of a volume with this layout are found; leave --layout out"
             raise NotF2fs(said) from None

@@ -15,6 +15,7 @@ import zstandard
 import f2tools
 from f2tools.device import open_device
 from f2tools.device.containers.partition import Partition, Slice, read_partitions
+from f2tools.device.containers.unlisted import unlisted_volumes
 from f2tools.device.media.image import create_image
 from f2tools.device.open import file_and_part
 from f2tools.errors import DeviceError, NotF2fs, Usage
@@ -252,3 +253,63 @@ def test_tables_made_to_hurt_do_not(tmp_path: Path) -> None:
     head = head[:16] + struct.pack("<I", zlib.crc32(head)) + head[20:]
     path.write_bytes(bytes(512) + head + bytes(8192))
     assert places(path) == []
+
+
+@pytest.mark.parametrize("start", [MIB, 63 * 512, 11 * MIB])
+def test_a_volume_is_found_where_the_partition_table_is_gone(start: int, tmp_path: Path) -> None:
+    image = without_table(tmp_path, start)
+    name = f"{image}@+{start}"
+    assert name in f2("dump", "ls", image).err
+    said = f2("doctor", image).text
+    assert f"f2tools doctor {name}" in said
+    assert name in f2("fsck", "--rescue", "--salvage", tmp_path / "out", image).err
+    assert name in f2("fsck", "--rescue", "--layout", "start=1M", image).err
+    assert f2("fsck", name).code == 0
+
+
+def test_all_volumes_are_named_and_none_that_lies_in_another(tmp_path: Path) -> None:
+    image = without_table(tmp_path, MIB, 80 * MIB)
+    with image.open("r+b") as file:
+        superblocks = images.reference("base").path.read_bytes()[: 2 * 4096]
+        file.seek(40 * MIB)
+        file.write(superblocks)
+    with open_device(image) as device:
+        assert [one.start for one in unlisted_volumes(device)] == [MIB, 80 * MIB]
+        assert [one.start for one in unlisted_volumes(Slice(device, 512))] == [MIB - 512, 80 * MIB - 512]
+        assert {one.name for one in unlisted_volumes(Slice(device, 512))} == {
+            f"{image}@+{MIB}",
+            f"{image}@+{80 * MIB}",
+        }
+
+
+def test_far_behind_the_start_a_volume_is_looked_for_by_the_mebibyte_and_in_every_sector_if_asked(
+    tmp_path: Path,
+) -> None:
+    image = without_table(tmp_path, 150 * MIB, 250 * MIB + 512)
+    with image.open("r+b") as file:
+        file.write(b"\xa5" * (80 * MIB))
+    with open_device(image) as device:
+        assert [one.start for one in unlisted_volumes(device)] == [150 * MIB]
+        assert [one.start for one in unlisted_volumes(device, everywhere=True)] == [150 * MIB, 250 * MIB + 512]
+
+
+def test_one_copy_of_a_superblock_is_no_volume(tmp_path: Path) -> None:
+    image = without_table(tmp_path, MIB)
+    with image.open("r+b") as file:
+        file.seek(MIB + 4096)
+        file.write(bytes(4096))
+    with open_device(image) as device:
+        assert list(unlisted_volumes(device, everywhere=True)) == []
+
+
+def without_table(directory: Path, *starts: int) -> Path:
+    """A disk with a volume at each of these bytes, and no partition table."""
+    image, volume = directory / "card.img", images.reference("base").path.read_bytes()
+    with image.open("wb") as file:
+        for start in starts:
+            for at in range(0, len(volume), MIB):
+                if any(volume[at : at + MIB]):
+                    file.seek(start + at)
+                    file.write(volume[at : at + MIB])
+        file.truncate(starts[-1] + len(volume) + 4 * MIB)
+    return image
