@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from f2tools.device.changes.overlay import Overlay
 from f2tools.f2fs.layout.checkpoint import Checkpoint
-from f2tools.f2fs.layout.constants import U32_MAX
+from f2tools.f2fs.layout.constants import NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE, U32_MAX
 from f2tools.f2fs.layout.footers import low_cp_ver
 from f2tools.f2fs.volume.checkpoint import Pack, stored_crc, was_begun
 from f2tools.f2fs.volume.derived import crc_right, nodes_in_log, sound_tails
@@ -60,7 +60,8 @@ def newer_state(image: Image) -> Newer | None:
     said, crcs = _said_by(image, other)
     if said is _Said.OLDER or was_begun(image.device, image.geo, other, image.pack):
         return None
-    found = list(nodes_in_log(image.device, image.geo))
+    logs = [image.pack.curseg(kind)[0] for kind in range(NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE)]
+    found = list(nodes_in_log(image.device, image.geo, logs))
     if not found:
         return None
     places = np.concatenate([part[0] for part in found])
@@ -104,7 +105,7 @@ def _said_by(image: Image, other: Pack) -> tuple[_Said, set[int]]:
         before = any(version == (following - 2) % (1 << 64) for version, _ in found)  # the next one has no tail then
         return _Said.NEXT if tails else _Said.UNFINISHED if before else _Said.NOTHING, tails
     if head.checkpoint_ver != following:
-        return _Said.OLDER, set()
+        return _Said.NEXT if tails else _Said.OLDER, tails
     own = stored_crc(head, blocks[0].tobytes())
     tail = blocks[(head.cp_pack_total_block_count - 1) % geo.blocks_per_seg].tobytes()
     # its first and its last sector are those of the head: it was not torn while it was written

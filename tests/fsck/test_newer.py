@@ -135,3 +135,14 @@ def test_an_older_pack_that_is_hit_has_nothing_newer(name: str, what: str, tmp_p
     done = f2("fsck", "--json", image)
     assert '"C001"' in done.text
     assert '"C018"' not in done.text
+
+
+def test_it_is_found_where_the_first_block_of_its_log_was_hit_too(tmp_path: Path) -> None:
+    """By that block and a few more it is told whether there are nodes in a segment."""
+    image = hit("crash-orphan", "tail", tmp_path)
+    with Volume(open_device(image)) as volume:
+        first = volume.geo.start_block(volume.pack.curseg(4)[0])
+    with image.open("r+b") as file:
+        file.seek(first * SIZE)
+        file.write(bytes(SIZE))
+    assert found(image)

@@ -5,7 +5,7 @@ What only a checkpoint held (counts, orphans, open logs) is lost with it: a repa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -251,13 +251,18 @@ def _of_this_volume(footers: NDArray[Any], own: NDArray[Any], newer: NDArray[np.
     return newer if np.count_nonzero(~known) <= room else newer[known]
 
 
-def nodes_in_log(device: Device, geo: Geometry) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-    """(block addresses, footers) of what looks like a node, a segment after the other, whether it is in use or not."""
-    for blkaddrs in _log_blocks(device, geo):
+def nodes_in_log(
+    device: Device, geo: Geometry, logs: Collection[int] = ()
+) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+    """(block addresses, footers) of what looks like a node, a segment after the other, whether it is in use or not.
+
+    logs: numbers of segments in which there are nodes, whatever a few blocks of them say.
+    """
+    for blkaddrs in _log_blocks(device, geo, logs):
         yield _footers_at(device, geo, blkaddrs)
 
 
-def _log_blocks(device: Device, geo: Geometry) -> Iterator[NDArray[np.int64]]:
+def _log_blocks(device: Device, geo: Geometry, logs: Collection[int] = ()) -> Iterator[NDArray[np.int64]]:
     """The blocks of the segments in which there may be nodes, by a few blocks of each."""
     start, end = geo.main_blkaddr * geo.block_size, geo.end_blkaddr * geo.block_size
     segnos: set[int] = set()
@@ -267,7 +272,7 @@ def _log_blocks(device: Device, geo: Geometry) -> Iterator[NDArray[np.int64]]:
     steps = np.arange(0, geo.blocks_per_seg, LOOK_EVERY)
     for segno in sorted(segnos):
         first = int(geo.start_block(segno))
-        if _footers_at(device, geo, first + steps)[0].size:
+        if segno in logs or _footers_at(device, geo, first + steps)[0].size:
             yield np.arange(first, first + geo.blocks_per_seg, dtype=np.int64)
 
 
