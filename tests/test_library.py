@@ -57,7 +57,7 @@ def test_a_walk_does_not_end_as_if_all_had_been_seen_when_the_volume_is_closed(i
     walk = volume.walk()
     assert next(walk)[0] == b"/"
     volume.close()
-    with pytest.raises(DeviceError):
+    with pytest.raises(ValueError, match="closed"):
         list(walk)
 
 

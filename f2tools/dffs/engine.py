@@ -76,8 +76,7 @@ class Engine(StopsAtErrors, Checkpoints):
 
     def sync(self) -> None:
         """Make everything safe."""
-        if self._broken is not None:
-            raise fail(errno.EROFS)
+        self._usable()
         if self._changed:
             with self._guarded():
                 self.commit()
@@ -111,11 +110,17 @@ class Engine(StopsAtErrors, Checkpoints):
 
     # -- operations
 
+    def _usable(self) -> None:
+        """OSError EROFS where nothing is written any more; ValueError once closed."""
+        if self._closed:
+            raise ValueError("the volume is closed")
+        if self._broken is not None:
+            raise fail(errno.EROFS)
+
     @contextmanager
     def _operation(self, pages: int) -> Iterator[None]:
         """One change; it first makes sure of room for so many pages more."""
-        if self._broken is not None:
-            raise fail(errno.EROFS)
+        self._usable()
         with self._guarded():
             self._load()
             self.make_room(pages)

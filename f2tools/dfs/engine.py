@@ -116,8 +116,7 @@ class Engine(StopsAtErrors, Volume):
 
     def sync(self) -> None:
         """Make everything safe."""
-        if self._broken is not None:
-            raise fail(errno.EROFS)
+        self._usable()
         if self._changed:
             with self._guarded():
                 self._commit()
@@ -157,11 +156,17 @@ class Engine(StopsAtErrors, Volume):
 
     # -- inside: operations
 
+    def _usable(self) -> None:
+        """OSError EROFS where nothing is written any more; ValueError once closed."""
+        if self._closed:
+            raise ValueError("the volume is closed")
+        if self._broken is not None:
+            raise fail(errno.EROFS)
+
     @contextmanager
     def _operation(self, blocks: int) -> Iterator[None]:
         """One change, which becomes safe as a whole; it first makes sure of room for so many new blocks."""
-        if self._broken is not None:
-            raise fail(errno.EROFS)
+        self._usable()
         with self._guarded():
             if self.journal.full:
                 self._commit()

@@ -155,6 +155,7 @@ class StagedDevice(Wrapper):
         for stage in self._sealed:
             stage.overlay.close()
         self.base.close()
+        self._sealed, self._newest = [], BlockMap()
 
 
 def _copy(overlay: Overlay, to: Device, begin: int, end: int, done: Callable[[int], object]) -> None:
@@ -253,6 +254,8 @@ class Edit:
         try:
             if kind is None:
                 self._finish()
+            else:
+                self.volume.abandon()
         finally:
             self.stages.release()
 

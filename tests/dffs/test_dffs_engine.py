@@ -48,6 +48,16 @@ def test_a_create_that_is_made_safe_takes_two_pages_and_of_many_together_one_and
     assert made.pages.writes - before == 1
 
 
+def test_no_change_of_a_closed_volume_succeeds() -> None:
+    made = volume()
+    file = made.create(1, b"f", 0o644)
+    made.close()
+    for change in (lambda: made.create(1, b"late", 0o644), lambda: made.write(file, 0, b"late"), made.sync):
+        with pytest.raises(ValueError, match="closed"):
+            change()
+    made.close()
+
+
 def test_a_mount_of_a_closed_volume_reads_three_pages() -> None:
     made = volume()
     for number in range(30):

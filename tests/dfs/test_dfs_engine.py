@@ -45,6 +45,16 @@ def test_what_was_written_is_read_again_after_closing() -> None:
     assert again.at_path(b"/d/short").ino == inode.ino
 
 
+def test_no_change_of_a_closed_volume_succeeds() -> None:
+    made = volume()
+    file = made.create(1, b"f", 0o644)
+    made.close()
+    for change in (lambda: made.create(1, b"late", 0o644), lambda: made.write(file, 0, b"late"), made.sync):
+        with pytest.raises(ValueError, match="closed"):
+            change()
+    made.close()
+
+
 def test_a_file_that_outgrows_its_slot_moves_and_leaves_nothing_behind() -> None:
     made = volume()
     file = made.create(ROOT, b"f", 0o644)

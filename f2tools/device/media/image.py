@@ -104,6 +104,8 @@ class FileDevice(Device):
             self.close()
 
     def _failed(self, doing: str, offset: int, error: OSError) -> DeviceError:
+        if self.fd < 0:
+            raise ValueError(f"{self.name}: {doing} after it was closed")
         state = f"; {self._state()}" if doing == "writing" else ""
         return DeviceError(f"{self.name}: {doing} at offset {offset:#x} failed: {error.strerror}{state}", error.errno)
 

@@ -115,10 +115,20 @@ class Volume:
         if self.cp.ckpt_flags & (CP_ERROR_FLAG | CP_FSCK_FLAG):
             self.warnings.append("the volume was marked as in need of a check")
 
+    closed = False
+
     def close(self) -> None:
+        """Close the device: what is not in memory can't be read any more.  More than once is fine."""
+        self.closed = True
         self.device.close()
 
+    def must_be_open(self) -> None:
+        """ValueError once it is closed, as of Python's files."""
+        if self.closed:
+            raise ValueError(f"{self.device.name}: the volume is closed")
+
     def __enter__(self) -> Self:
+        self.must_be_open()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -27,6 +27,7 @@ from f2tools.f2fs.write.unused import discard_unused
 
 DIRTY_NODES_HELD = 8192
 BRIEFLY = -1  # as the thread within an operation: whichever it is, it will be out soon
+CLOSED = -2  # as that: the volume is closed, and no thread gets in any more
 # With these the engine refuses what it has begun, after taking it back.  An OSError of a signal's handler has others.
 TAKEN_BACK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINVAL, errno.EOPNOTSUPP)
 SPARE_BLOCKS = 128  # of a device that may be full before its end: for checkpoints, and for what wins room
@@ -87,7 +88,7 @@ class Operation:
 class Balance(Charging):
     """Operations begin here: with write-back, cleaning or a checkpoint where memory or free sections run short."""
 
-    inside = 0  # the thread that is within an operation, or BRIEFLY
+    inside = 0  # the thread that is within an operation, or BRIEFLY, or CLOSED
     midway = False  # an operation has begun to change something
     written_before = 0  # segments.written_blocks when it began
 
@@ -99,15 +100,21 @@ class Balance(Charging):
         return Operation(self, blocks, adds)
 
     def alone(self) -> None:
-        """This thread is within an operation from now on; RuntimeError where another one is."""
+        """This thread is within an operation from now on; RuntimeError where another one is, ValueError once closed."""
         me = get_ident()
         inside = self.inside  # between this look and the change nothing is called, so no other thread has its turn
         if inside and inside != me:
+            self.must_be_open()
             raise RuntimeError(
                 "another thread is within an operation on this volume; a volume is for one thread at a time, so let a "
                 "lock go around all that is done with it"
             )
         self.inside = me
+
+    def usable(self) -> None:
+        """OSError EROFS where nothing is written any more; ValueError once closed."""
+        self.must_be_open()
+        super().usable()
 
     def begin(self, blocks: int, adds: bool = True) -> None:
         """Before an operation: the volume is usable, and there are free sections for what it will write."""

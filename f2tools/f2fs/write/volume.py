@@ -32,6 +32,7 @@ from f2tools.f2fs.volume.checkpoint import Which, choose_pack, newer_unread
 from f2tools.f2fs.volume.recovery import find_fsync_chain
 from f2tools.f2fs.volume.super import must_be_in_place, must_be_there, unknown_features
 from f2tools.f2fs.volume.volume import File, Volume
+from f2tools.f2fs.write.balance import CLOSED
 from f2tools.f2fs.write.inode import CompressOptions
 from f2tools.f2fs.write.namei import Namei
 from f2tools.f2fs.write.policy import Policy
@@ -176,12 +177,14 @@ class WritableVolume(Namei):
         return 0  # their blocks are given back, or they are in use
 
     def close(self) -> None:
-        """Make the last checkpoint, and close the device; errors as of `finish`."""
+        """Make the last checkpoint, and close the device; errors as of `finish`.  More than once is fine."""
+        if self.closed:
+            return
         self.alone()
         try:
             self.finish()
         finally:
-            self.device.close()
+            self.abandon()
 
     def finish(self) -> None:
         """Make the last checkpoint, which says that nothing is to be recovered.
@@ -198,7 +201,8 @@ class WritableVolume(Namei):
 
     def abandon(self) -> None:
         """Close the device without a checkpoint: what was not made safe is lost."""
-        self.device.close()
+        self.inside = CLOSED
+        super().close()
 
     def __exit__(self, kind: object = None, *_: object) -> None:
         if kind is None:
