@@ -254,13 +254,11 @@ class LinkHistory:
         if not first:
             age = self.seen_until(life, version)
         place = self.place(life, version, age)
-        found = [self.path_of(*place, age, life.ino)]
+        found = {self.path_of(*place, age, life.ino): None}  # in their order
         for link in self.of_life[life.ino, life.generation]:
             if link.since <= age < link.until and (link.dir, link.name) != place:
-                path = self.path_of(link.dir, link.name, age, life.ino)
-                if path not in found:
-                    found.append(path)
-        return found
+                found[self.path_of(link.dir, link.name, age, life.ino)] = None
+        return list(found)
 
     def lasting_path(self, life: Life) -> bytes | None:
         """The only path of a life of one version and one name, whenever it is asked for; None of any other life."""

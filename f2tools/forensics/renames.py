@@ -8,11 +8,21 @@ and the inode was changed after its content, as by a rename.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from f2tools.f2fs.layout.file_type import file_type
 from f2tools.forensics.names import LinkHistory
 from f2tools.forensics.past import Life, Past
 
 Entry = tuple[int, bytes, int]  # directory, name, inode number
+MANY = 16  # names: beyond that they are not gathered anew for each question
+
+
+class _Names(NamedTuple):
+    """Names that are known to be a life's."""
+
+    links: set[tuple[int, bytes]]  # with their directories
+    bases: set[bytes]  # without
 
 
 class Renames:
@@ -27,13 +37,14 @@ class Renames:
         self.entries: dict[Entry, Life] = {}
         self.others: list[tuple[int, bytes, int, int]] = []
         self._former: dict[tuple[int, int], list[Entry]] = {}
+        self._many: dict[tuple[int, int], _Names] = {}
         for directory, name, ino, kind in past.index.tables.entries():
             every = past.lives_of.get(ino, [])
             if len(every) == 1:  # the one that says so itself, as nearly always
                 last = every[0].last
                 if last.pino == directory and directory and last.name == name and file_type(last.mode) == kind:
                     continue
-            owners = [life for life in every if self._has(life, directory, name)]
+            owners = [life for life in every if (directory, name) in self._own(life).links]
             if directory and any(_is_of(life, kind) for life in owners):
                 continue
             life = self._whose(every, directory, name, ino, kind) if directory else None
@@ -42,22 +53,12 @@ class Renames:
                 self._former.setdefault((ino, life.generation), []).append((directory, name, ino))
             elif not owners:
                 self.others.append((directory, name, ino, kind))
-
-    def _has(self, life: Life, directory: int, name: bytes) -> bool:
-        """Whether a name is known to be a life's."""
-        for version in life.versions:
-            if version.name == name and version.pino == directory:
-                return True
-        for link in self._names.of_life[life.ino, life.generation]:
-            if link.name == name and link.dir == directory:
-                return True
-        return False
+        self._many.clear()
 
     def _whose(self, every: list[Life], directory: int, name: bytes, ino: int, kind: int) -> Life | None:
         """The one of some lives that had a name before, which is none of theirs now; None where it can't be told."""
         lives = [life for life in every if _is_of(life, kind)]
-        names = [self._own(life) for life in lives]
-        moved = [life for life, own in zip(lives, names, strict=True) if name in {base for _, base in own}]
+        moved = [life for life in lives if name in self._own(life).bases]
         if len(moved) == 1:
             return moved[0]
         if len(every) != 1 or not lives:
@@ -66,13 +67,22 @@ class Renames:
         first = life.first
         if directory == self._names.place(life, first, first.age)[0]:
             return life
+        if first.ctime_ns <= first.mtime_ns:
+            return None
         seen = any((link.dir, link.name) == (directory, name) for link in self._names.links.get(ino, []))
-        return life if seen and first.ctime_ns > first.mtime_ns else None
+        return life if seen else None
 
-    def _own(self, life: Life) -> set[tuple[int, bytes]]:
-        """The names that are known to be a life's, with their directories."""
-        own = {(link.dir, link.name) for link in self._names.of_life[life.ino, life.generation]}
-        return own | {(version.pino, version.name) for version in life.versions}
+    def _own(self, life: Life) -> _Names:
+        """The names that are known to be a life's."""
+        key = (life.ino, life.generation)
+        if key in self._many:
+            return self._many[key]
+        links = {(link.dir, link.name) for link in self._names.of_life[key]}
+        links.update((version.pino, version.name) for version in life.versions)
+        own = _Names(links, {name for _, name in links})
+        if len(links) > MANY:
+            self._many[key] = own
+        return own
 
     def lasting_path(self, life: Life) -> bytes | None:
         """The path of a life that never had another one; None where it may have had, or has several."""
@@ -85,7 +95,8 @@ class Renames:
             found += self._names.paths(life, version, first=True)
         for directory, name, ino in self._former.get((life.ino, life.generation), []):
             found.append(self._names.path_of(directory, name, life.first.age, ino))
-        return [path for path in dict.fromkeys(found) if path not in now]
+        known = set(now)
+        return [path for path in dict.fromkeys(found) if path not in known]
 
 
 def _is_of(life: Life, kind: int) -> bool:

@@ -141,14 +141,15 @@ class Undelete:
         """The paths that a state had, and whether that is sure: when it was written, and when its content was."""
         first = versions[0]
         written = self.names.paths(life, first, first=True)[0]
-        paths = [] if current else [(written, True)]
+        sure = {} if current else {written: None}  # in their order
         begun = self.past.age_of(first.mtime_ns)
         if begun is not None and begun < first.age:
-            paths += [(path, True) for path in self.names.paths_at(life, first, begun) if (path, True) not in paths]
+            sure.update(dict.fromkeys(self.names.paths_at(life, first, begun)))
+        former: list[bytes] = []
         if current and living and first.ctime_ns > first.mtime_ns:
-            paths = paths or [(written, True)]
-            paths += [(path, False) for path in self._former_names(life, first) if (path, True) not in paths]
-        return paths
+            sure = sure or {written: None}
+            former = [path for path in self._former_names(life, first) if path not in sure]
+        return [(path, True) for path in sure] + [(path, False) for path in former]
 
     def _former_names(self, life: Life, version: InodeVersion) -> list[bytes]:
         """Names in freed slots that the number had, while its inode was changed after its content: it was renamed."""

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import defaultdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 import f2tools
+from f2tools.f2fs.layout.constants import F2FS_ROOT_INO as ROOT
+from f2tools.forensics import renames
 from f2tools.forensics.index import open_index
 from f2tools.forensics.undelete import Undelete
 from tests import images
 from tests.dump.craft import f2
+from tests.f2fs.write.volumes import fresh, writable
 from tests.forensics.history_cases import CASES, image_of
 from tests.forensics.score import load
 
@@ -71,3 +78,36 @@ def test_reasons_stand_below_what_is_not_certain() -> None:
         if before.startswith(("probable ", "partial ", "name only ")):
             grade = before[:9].strip()
             assert line.strip().startswith((f"{grade}: ", "also known as", "linked as")), line
+
+
+def lines_run(image: Path) -> int:
+    """How many lines of Python it takes to find whose the names of a volume are."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename != renames.__file__:
+            return None
+        count += event == "line"
+        return trace
+
+    with f2tools.open(image) as volume, open_index(volume) as index:
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            assert not Undelete(volume, index).renames.others
+        finally:
+            sys.settrace(before)
+    return count
+
+
+def test_an_inode_of_many_names_takes_as_many_steps_as_it_has_names(tmp_path: Path) -> None:
+    run = []
+    for links in (100, 400):
+        image = fresh(tmp_path, name=str(links))
+        with writable(image) as volume:
+            ino = volume.create(ROOT, b"base", 0o100644)
+            for number in range(links):
+                volume.link(ino, ROOT, b"link%d" % number)
+        run.append(lines_run(image))
+    assert run[1] < 5 * run[0]
