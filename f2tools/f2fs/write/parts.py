@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from f2tools.device import Device
 from f2tools.f2fs.layout.constants import (
     CURSEG_HOT_NODE,
-    U32_MAX,
     U64_MAX,
 )
 from f2tools.f2fs.layout.summary import ExtraInfo, SummaryBlock
@@ -34,7 +33,7 @@ from f2tools.f2fs.write.node import LiveInode, NodeManager
 from f2tools.f2fs.write.policy import Policy
 from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.f2fs.write.space import Space
-from f2tools.volumes import StopsAtErrors
+from f2tools.volumes import MOST_ID, StopsAtErrors
 
 DRAWN = 64  # generations
 
@@ -162,7 +161,7 @@ class Parts(StopsAtErrors, Volume):
 def check_ids(*numbers: int | None) -> None:
     """OSError EINVAL for what can't be the number of a user or group; None is no number."""
     for number in numbers:
-        if number is not None and not 0 <= index(number) <= U32_MAX:
+        if number is not None and not 0 <= index(number) <= MOST_ID:
             fail(errno.EINVAL)
 
 

@@ -32,6 +32,7 @@ Call = Callable[[WritableVolume], object]
 REFUSED: dict[str, Call] = {
     "owner below 0": lambda volume: volume.create(ROOT, b"new", FILE, uid=-1),
     "owner beyond 32 bits": lambda volume: volume.create(ROOT, b"new", FILE, gid=1 << 32),
+    "owner that chown takes for none": lambda volume: volume.create(ROOT, b"new", FILE, uid=(1 << 32) - 1),
     "owner that is no number": lambda volume: volume.create(ROOT, b"new", FILE, uid="root"),  # type: ignore[arg-type]
     "owner of a directory": lambda volume: volume.mkdir(ROOT, b"new", 0o755, gid=1 << 32),
     "owner of a link": lambda volume: volume.symlink(ROOT, b"new", b"target", uid=-1),
@@ -44,6 +45,7 @@ REFUSED: dict[str, Call] = {
     "target in characters": lambda volume: volume.symlink(ROOT, b"new", "target"),  # type: ignore[arg-type]
     "target with a NUL": lambda volume: volume.symlink(ROOT, b"new", b"tar\0get"),
     "new owner": lambda volume: volume.setattr(ROOT, uid=1 << 32),
+    "new owner that chown takes for none": lambda volume: volume.setattr(ROOT, gid=(1 << 32) - 1),
     "time beyond 64 bits": lambda volume: volume.setattr(ROOT, mtime_ns=1 << 100),
     "time that is no number": lambda volume: volume.set_times(ROOT, atime_ns=1.5),  # type: ignore[arg-type]
     "project": lambda volume: volume.set_projid(ROOT, -1),

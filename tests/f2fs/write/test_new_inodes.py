@@ -17,7 +17,7 @@ from tests.f2fs.write.volumes import FULL, fresh, writable
 def test_a_new_inode_says_what_its_block_says(tmp_path: Path, features: str) -> None:
     with writable(fresh(tmp_path, f"--size 64M -O {features}" if features else "--size 64M")) as volume:
         made = [
-            volume.create(F2FS_ROOT_INO, b"file.mp4", 0o100640, uid=5, gid=(1 << 32) - 1),
+            volume.create(F2FS_ROOT_INO, b"file.mp4", 0o100640, uid=5, gid=(1 << 32) - 2),
             volume.mkdir(F2FS_ROOT_INO, b"d" * 255, 0o755),
             volume.symlink(F2FS_ROOT_INO, b"link", b"file.mp4"),
             volume.create(F2FS_ROOT_INO, b"null", 0o020666, rdev=(1, 3)),
