@@ -189,7 +189,8 @@ def problems_page() -> str:
                 lines.append(f"| {head} | {cell(said)} | {cell(repair)} |")
     lines += ["", "## What a repair does, and when", ""]
     lines += ["A round of a repair does the first of these that changes something; then everything is checked again."]
-    lines += ["What is only noted (`info`) is left as it is. `fsck -i` asks once for each group.", ""]
+    lines += ["What is only noted (`info`) is left as it is. `fsck -i` asks for each group, and again where a"]
+    lines += ["later round finds more for it.", ""]
     lines += ["| phase | group | what is done | findings |", "|---|---|---|---|"]
     for phase in Phase:
         served = [problem for problem in CATALOGUE.values() if phase in phases_of_problem(problem)]

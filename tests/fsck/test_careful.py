@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
+from f2tools.fsck.findings import Finding
 from f2tools.fsck.repair.rounds import Repairer, StaysOpen
 from tests.dump.craft import f2
 from tests.fsck import fuzz
 from tests.fsck.craft import Patient
 from tests.fsck.trees import shown
-from tests.images import reference
+from tests.images import DIRECTORY, reference
 
 CASES = int(os.environ.get("F2_FSCK_CAREFUL", "12"))  # damages of each image
 
@@ -165,3 +167,24 @@ def test_a_block_that_is_taken_is_marked_so_or_nothing_is_written(tmp_path: Path
     before = patient.path.read_bytes()
     assert f2("fsck", "-p", patient.path).code == 4
     assert patient.path.read_bytes() == before
+
+
+def test_no_finding_is_repaired_that_was_not_in_a_question(tmp_path: Path) -> None:
+    """What is corrected in later phases is asked about, too: the phases of one group are one question."""
+    image = reference("base").copy(tmp_path).path
+    with image.open("r+b") as file:
+        for damage in ("dentry-hash", "xattr-length", "dentry-missing-inode", "inode-blocks"):
+            for offset, _, data in json.loads((DIRECTORY / "damaged" / f"{damage}.json").read_text())["patch"]:
+                file.seek(offset)
+                file.write(bytes.fromhex(data))
+    asked: set[str] = set()
+
+    def answer(_group: str, findings: list[Finding]) -> bool:
+        asked.update(finding.code for finding in findings)
+        return True
+
+    with open_device(image) as device:
+        repairer = Repairer(device, ask=answer)
+        outcome = repairer.run(check(Image(StaysOpen(device))))
+    assert outcome.complete
+    assert {"D005", "X002"} <= {line.partition(" ")[0] for line in outcome.done} <= asked

@@ -99,6 +99,13 @@ def _in_danger(report: CheckReport) -> int:
     return sum(finding.count for finding in report.findings if finding.code == SIT_MISSING.code)
 
 
+def _asked_as(phase: Phase, finding: Finding) -> tuple[str, ...]:
+    """What an answer is kept by; tables are computed anew as a whole, so there only the kinds of findings count."""
+    if phase is Phase.TABLES:
+        return phase.group, finding.code
+    return phase.group, finding.code, finding.where, str(finding.found)
+
+
 def _takes_nothing(finding: Finding) -> bool:
     """Whether a repair that may not be done would free nothing: marks of clusters, an unreadable block of a table."""
     plan = finding.repair
@@ -118,7 +125,8 @@ class Repairer:
         ask: Callable[[str, list[Finding]], bool] | None = None,
         watch: Callable[[CheckReport], None] | None = None,
     ) -> None:
-        """`careful`: nothing is given up, neither entry nor pointer.  `ask` decides about each group of repairs.
+        """`careful`: nothing is given up, neither entry nor pointer.  `ask` decides about each group of repairs, and
+        again where a later round has findings that were not in the question.
 
         `content`: compressed and sealed files are read and, where that is possible, repaired.  `watch` is shown what
         each check on the way finds, before anything is done about it.
@@ -130,7 +138,7 @@ class Repairer:
         self._content = content
         self._ask = ask
         self._watch = watch
-        self._answers: dict[str, bool] = {}
+        self._answers: dict[tuple[str, ...], bool] = {}  # by `_asked_as`
         self._recoveries: list[int] = []  # the findings beside which it was tried
         self._refused = False  # whether it was the volume that spoke against it
         self._freed: set[int] = set()
@@ -304,7 +312,7 @@ class Repairer:
         if refused:  # nothing else is found then
             return (
                 not self._careful
-                and self._wanted(Phase.LEAVE_OUT, refused)
+                and len(self._wanted(Phase.LEAVE_OUT, refused, todo)) == len(refused)
                 and self._recover_others(report.tree, refused)
             )
         # many wrong checksums at once speak against the volume's identity, not against the inodes
@@ -324,7 +332,7 @@ class Repairer:
         if self._held_back(report.tree, todo):
             return False
         tables = [finding for finding in todo if serves(Phase.TABLES, finding)]
-        if tables and self._wanted(Phase.TABLES, tables):
+        if tables and len(self._wanted(Phase.TABLES, tables, todo)) == len(tables):
             work = Work(image, report.tree, self.done, self._freed, self.guesses)
             for code in sorted({finding.code for finding in tables}):
                 work.note(next(finding for finding in tables if finding.code == code), "computed anew")
@@ -352,7 +360,10 @@ class Repairer:
         """
         for phase in (Phase.EARLY, Phase.FIND, Phase.PART, Phase.CORRECT, Phase.GIVE_UP):
             some = [finding for finding in todo if serves(phase, finding) and not _takes_nothing(finding)]
-            if some and (self._careful or not self._wanted(phase, some)) and self._would_change(tree, phase, some):
+            if not self._careful:
+                wanted = {id(finding) for finding in self._wanted(phase, some, todo)}
+                some = [finding for finding in some if id(finding) not in wanted]
+            if some and self._would_change(tree, phase, some):
                 return True
         return False
 
@@ -365,17 +376,26 @@ class Repairer:
                     repair(phase, work, finding)
             return bool(work.surgery.changed)
 
-    def _wanted(self, phase: Phase, findings: list[Finding]) -> bool:
-        """Whether what a phase does about these is to be done: asked once for each group of phases."""
-        if self._ask is None:
-            return True
-        if phase.group not in self._answers and findings:
-            self._answers[phase.group] = self._ask(phase.group, findings)
-        return self._answers.get(phase.group, True)
+    def _wanted(self, phase: Phase, findings: list[Finding], todo: list[Finding]) -> list[Finding]:
+        """Those of these findings about which a phase may do something.
+
+        A question is about all of `todo` that a phase of its group serves, and was not in a question of this group yet.
+        """
+        if self._ask is None or not findings:
+            return findings
+        if any(_asked_as(phase, finding) not in self._answers for finding in findings):
+            together = [other for other in Phase if other.group == phase.group]
+            new = [
+                finding
+                for finding in todo
+                if any(serves(other, finding) for other in together) and _asked_as(phase, finding) not in self._answers
+            ]
+            self._answers |= dict.fromkeys([_asked_as(phase, finding) for finding in new], self._ask(phase.group, new))
+        return [finding for finding in findings if self._answers[_asked_as(phase, finding)]]
 
     def _apply(self, image: Image, tree: Tree, phase: Phase, todo: list[Finding]) -> bool:
-        todo = [finding for finding in todo if serves(phase, finding)]
-        if not todo or not self._wanted(phase, todo):
+        todo = self._wanted(phase, [finding for finding in todo if serves(phase, finding)], todo)
+        if not todo:
             return False
         work = Work(image, tree, self.done, self._freed, self.guesses)
         work.careful = self._careful
@@ -463,8 +483,8 @@ class Repairer:
 
     def _quotas(self, tree: Tree, todo: list[Finding]) -> bool:
         """Write the quota files anew that count wrongly, or can't be read; limits are kept where they can be read."""
-        wrong = [finding for finding in todo if serves(Phase.QUOTA, finding)]
-        if not wrong or not self._wanted(Phase.QUOTA, wrong):
+        wrong = self._wanted(Phase.QUOTA, [finding for finding in todo if serves(Phase.QUOTA, finding)], todo)
+        if not wrong:
             return False
         inos = sorted({finding.ino for finding in wrong if finding.ino})
         try:
@@ -500,7 +520,7 @@ class Repairer:
             old = [entry for entry in old_names(tree.scan, self._filled) if entry.ino in missing]
         if not lost and not mixed and not old:
             return False
-        if not self._wanted(Phase.NAMES, [finding for finding, _ in here]):
+        if len(self._wanted(Phase.NAMES, [finding for finding, _ in here], todo)) < len(here):
             return False
         trial = Overlay(StaysOpen(self.overlay))
         done: list[str] = []
