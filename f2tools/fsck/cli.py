@@ -361,7 +361,7 @@ def _repaired(path: str, devices: tuple[str, ...], before: CheckReport, memory: 
             device.close()
         except Unsealed as error:  # the exit code says that it was repaired
             click.echo(f"f2tools: {printable(str(error))}", err=True)
-        if undo and undo != way.undo and not begun:  # nobody asked for it, and there is nothing in it
+        if undo and not begun:  # there is nothing in it, and its name would be taken
             with suppress(OSError):
                 os.unlink(undo)
     if way.dry_run or not outcome.better:
