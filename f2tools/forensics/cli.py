@@ -277,7 +277,8 @@ def _marked(run: Undelete, versions: bool, sets: tuple[str, ...]) -> Iterator[Fo
 
     every = list(_found(run, versions))
     hashed = [Hashed(one.path, 0, one.state, run.hashes(one, HASHES) or {}, one.known) for one in every]
-    mark(hashed, sets)
+    for text in mark(hashed, sets):
+        click.echo(f"f2tools: {printable(text)}", err=True)
     yield from every
 
 
@@ -485,7 +486,8 @@ def hashes(
                 lost = index.tables.unreadable()
                 files = [] if which else list(living(volume, problems))
                 files += deleted(Undelete(volume, index), problems)
-    mark(files, sets)
+    for text in mark(files, sets):
+        click.echo(f"f2tools: {printable(text)}", err=True)
     files = [one for one in files if not (hide_known and one.known) and (one.known or not only_known)]
     with newfile.text_output(output) as out:
         found = (json.dumps(one.as_dict()) for one in files) if as_json else set_lines(files, form, out.isatty())

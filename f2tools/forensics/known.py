@@ -104,22 +104,27 @@ def deleted(run: Undelete, problems: list[str]) -> Iterator[Hashed]:
 # ---- reading sets -----------------------------------------------------------------------------------------------
 
 
-def mark(files: Iterable[Hashed], sets: Iterable[str]) -> None:
-    """Note in each file which of these sets know it; Usage for a file that is not a set of hashes."""
+def mark(files: Iterable[Hashed], sets: Iterable[str]) -> list[str]:
+    """Note in each file which of these sets know it; Usage for a file that is not a set of hashes.
+
+    What was left out of the sets is handed back, in sentences.
+    """
+    notes: list[str] = []
     wanted: dict[str, list[Hashed]] = {}
     for one in files:
         for value in one.sums.values():
             wanted.setdefault(value, []).append(one)
     for path in sets:
         name = os.path.basename(path)
-        for value in read_set(path):
+        for value in read_set(path, notes):
             for one in wanted.get(value, ()):
                 if name not in one.known:
                     one.known.append(name)
+    return notes
 
 
-def read_set(path: str) -> Iterator[str]:
-    """The hashes of a set, in lower case; Usage where it is none."""
+def read_set(path: str, notes: list[str]) -> Iterator[str]:
+    """The hashes of a set, in lower case; Usage where it is none.  Lines that are left out are counted in `notes`."""
     with open(path, encoding="utf-8", errors="replace", newline="") as file:
         first = file.readline(MOST_LINE)
         if first.startswith(_HASHDEEP):
@@ -127,7 +132,7 @@ def read_set(path: str) -> Iterator[str]:
         elif _columns(first):
             yield from _table(path, file, _columns(first))
         else:
-            yield from _plain(path, first, file)
+            yield from _plain(path, first, file, notes)
 
 
 def _columns(header: str) -> list[int]:
@@ -160,16 +165,20 @@ def _hashdeep(path: str, file: IO[str]) -> Iterator[str]:
         yield from (row[at].lower() for at in columns if at < len(row))
 
 
-def _plain(path: str, first: str, file: IO[str]) -> Iterator[str]:
-    number, met = 0, False
+def _plain(path: str, first: str, file: IO[str], notes: list[str]) -> Iterator[str]:
+    number, met, named, skipped = 0, False, False, 0
     while first or number == 0:
         line = first.strip().lstrip("\ufeff")
         number += 1
         match = _WORD.fullmatch(line)
         if match:
-            met = True
+            met, named = True, len(line.lstrip("\\")) > len(match[1])
             yield match[1].lower()
-        elif line and not line.startswith(("#", ";")):
+        elif not line or line.startswith(("#", ";")):
+            pass
+        elif named:  # md5deep writes names as they are, also those with a newline
+            skipped += 1
+        else:
             raise Usage(
                 f"{path}, line {number}: no MD5, SHA-1 or SHA-256; a set is a list of them, output of md5sum or "
                 "hashdeep, or a CSV with a header as NSRL has it"
@@ -177,6 +186,8 @@ def _plain(path: str, first: str, file: IO[str]) -> Iterator[str]:
         first = file.readline(MOST_LINE)
     if not met:
         raise Usage(f"{path}: it holds no hashes")
+    if skipped:
+        notes.append(f"{path}: lines without a hash, as a name with a newline leaves them: {skipped}")
 
 
 # ---- writing them -----------------------------------------------------------------------------------------------

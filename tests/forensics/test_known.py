@@ -90,6 +90,17 @@ def test_sets_of_all_forms_are_read(image: Path, tmp_path: Path, form: str) -> N
     assert "/a.txt" not in rows(image, "--known", known, "--hide-known")
 
 
+def test_a_name_with_a_newline_spoils_no_set_of_md5deep(image: Path, tmp_path: Path) -> None:
+    known = tmp_path / "known"
+    known.write_text(f"{'0' * 32}  /two\nlines\n{sets_of_a(tmp_path)['md5sum']}")
+    done = f2("hashes", image, "--known", known, "--only-known", "--json")
+    assert done.code == 0
+    assert len(done.out.splitlines()) == 2
+    assert done.err == f"f2tools: {known}: lines without a hash, as a name with a newline leaves them: 1\n"
+    known.write_text(f"{'0' * 32}\nlines\n")
+    assert f2("hashes", image, "--known", known).code == 2
+
+
 def test_what_is_written_is_read_again(image: Path, tmp_path: Path) -> None:
     for form in ("hashdeep", "nsrl", "sha1"):
         assert f2("hashes", image, "--format", form, "-o", tmp_path / form).code == 0
