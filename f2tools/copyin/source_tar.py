@@ -21,7 +21,7 @@ from urllib.parse import unquote_to_bytes
 
 from f2tools.acl import ACL_UNDEFINED_ID
 from f2tools.copyin.archive import Archive, SparseContent, StoredContent, open_archive
-from f2tools.copyin.source import ACLS, SourceError, Tree, further_name, keeps, order_of, shown
+from f2tools.copyin.source import ACLS, LAST_NS, SourceError, Tree, further_name, keeps, order_of, shown
 from f2tools.f2fs.write.bulk.tree import SourceEntry
 
 BLOCK = 512
@@ -498,7 +498,8 @@ class _TarReader:
             files = {
                 path: file for path, file in files.items() if not path or not excluded(path, stat.S_ISDIR(file.mode))
             }
-        newest = max((file.mtime_ns for file in files.values()), default=0)
+        # a time that no volume can hold is refused of the file that has it, not of a directory that gets it by this
+        newest = max((file.mtime_ns for file in files.values() if file.mtime_ns <= LAST_NS), default=0)
         made_up: list[SourceEntry] = []
         for path in [b"/", *files]:
             while (path := path.rpartition(b"/")[0]) not in files:

@@ -70,7 +70,8 @@ def _features(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     "source",
     type=click.Path(path_type=str),
     metavar="DIR|TAR|-",
-    help="Fill the volume with the files of a directory or a tar archive (.gz, .zst, .xz, .bz2, .lz4 too; -: stdin).",
+    help="Fill the volume with the files of a directory or a tar archive (.gz, .zst, .xz, .bz2, .lz4 too; -: stdin). "
+    "Their times must lie between 1678 and 2262.",
 )
 @click.option("--free", metavar="N%|SIZE", help="With --size auto: leave so much of the room for files free.")
 @fill_options

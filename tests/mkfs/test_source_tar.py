@@ -388,6 +388,17 @@ def test_excludes_and_hard_links(tmp_path: Path) -> None:
         assert content_of(tree.entries[1]) == b"x"
 
 
+def test_a_time_that_no_volume_can_hold_is_refused_with_the_name_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "archive.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        for name, mtime in (("a/good", 1), ("a/bad", 1 << 34)):
+            member = tarfile.TarInfo(name)
+            member.mtime = mtime
+            archive.addfile(member)
+    with pytest.raises(SourceError, match=r"^a/bad: the mtime is not between"), opened(path) as tree:
+        checked(tree.entries)
+
+
 def test_times_before_1970_and_to_the_nanosecond(tmp_path: Path) -> None:
     path = archive(
         tmp_path / "a",
