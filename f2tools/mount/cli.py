@@ -67,8 +67,7 @@ def mount(
     safe after some seconds (commit=). `sync` and `sync -f` of the whole machine do not reach a mount through FUSE: use
     `sync FILE` for one file, `sync DIRECTORY` for all. With --key nothing is written.
 
-    Where the volume counts quotas, their limits hold for all users but root, as in the kernel with -o usrquota,
-    grpquota and prjquota, which are taken and change nothing.
+    Limits of quotas hold for all but root; -o usrquota, grpquota and prjquota, which the kernel needs, change nothing.
 
     \b
     Options for -o:
