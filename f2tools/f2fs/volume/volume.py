@@ -38,6 +38,7 @@ from f2tools.f2fs.volume.fscrypt import (
 )
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.members import check_order
 from f2tools.f2fs.volume.nat import Nat
 from f2tools.f2fs.volume.node import NodeReader
 from f2tools.f2fs.volume.sit import Sit
@@ -91,6 +92,7 @@ class Volume:
         lay_out_devices(self.device, self.sb, self.geo)
         self.packs: tuple[Pack, Pack] = read_packs(device, self.geo)
         self.pack: Pack = choose_pack(self.packs, which, device.name)
+        check_order(device, self.sb, self.geo, self.pack)
         self.cp = self.pack.cp
         self._warn()
 

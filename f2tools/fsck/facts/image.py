@@ -25,6 +25,7 @@ from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.checkpoint import Pack, choose_pack, read_packs, was_begun
 from f2tools.f2fs.volume.derived import derived_pack, mended_pack, patches_of
 from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.volume.members import check_order
 from f2tools.f2fs.volume.nat import Nat
 from f2tools.f2fs.volume.summary import Summaries
 from f2tools.f2fs.volume.super import (
@@ -121,6 +122,7 @@ class Image:
         self.pack_derived = False
         self.pack_refitted = False  # with them its flags and cp_pack_start_sum are right
         self.pack: Pack | None = self._pack()
+        check_order(self.device, self.sb, self.geo, self.pack)
 
     @property
     def cp(self) -> Checkpoint:
