@@ -191,3 +191,24 @@ def test_a_log_that_is_refused_leaves_no_file_open(tmp_path: Path) -> None:
     for _ in range(3):
         assert CliRunner().invoke(main, ["undo", str(tmp_path / "undo"), str(image)]).exit_code
     assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_devices_in_another_order_are_refused_before_anything_is_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = [Path("a.img"), Path("b.img"), Path("c.img")]
+    devices = ("--device", "b.img", "--device", "c.img")
+    assert f2("mkfs", "a.img", "--size", "40M", "-c", "b.img", "--size", "40M", "-c", "c.img", "--size", "40M").code == 0
+    Path("one").write_bytes(b"one" * (10 << 20))
+    assert f2("cp", "one", "a.img:/", *devices).code == 0
+    before = [digest(path) for path in files]
+    Path("two").write_bytes(b"two!" * (7 << 20))
+    assert f2("edit", "a.img", *devices, "--undo", "u", "-c", "rm /one", "-c", "cp two :/two").code == 0
+    after = [digest(path) for path in files]
+    refused = f2("undo", "u", "a.img", "--device", "c.img", "--device", "b.img")
+    assert refused.code == 2
+    assert "c.img was named in the place of b.img" in refused.err
+    assert [digest(path) for path in files] == after
+    assert f2("undo", "u", "a.img", *devices).code == 0
+    assert [digest(path) for path in files] == before
