@@ -75,6 +75,16 @@ class Device(ABC):
         return 0
 
     @property
+    def gaps(self) -> list[tuple[str, int, int]]:
+        """(name, offset, length) of what is not there before the end, as one of several devices is too short."""
+        return []
+
+    def fill_gaps(self) -> None:
+        """Make devices that are too short as long as they should be, by zeros; DeviceError where a size is fixed."""
+        for name, _, _ in self.gaps:
+            raise DeviceError(f"{name}: its size can't be changed")
+
+    @property
     def whole_bytes(self) -> int:
         """How many bytes there would be with what lies behind a volume on the last of several devices."""
         return self.size_bytes
@@ -211,6 +221,13 @@ class Wrapper(Device):
 
     def files(self) -> list[str]:
         return self.base.files()
+
+    @property
+    def gaps(self) -> list[tuple[str, int, int]]:
+        return self.base.gaps
+
+    def fill_gaps(self) -> None:
+        self.base.fill_gaps()
 
     @property
     def has_write_pointers(self) -> bool:

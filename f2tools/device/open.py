@@ -130,10 +130,14 @@ def lacks_its_end(path: str | Path) -> bool:
 
 
 def resizable(device: Device) -> bool:
-    """Whether what lies below overlays and logs is a file, which can be made longer."""
+    """Whether what lies below overlays and logs is a file, or several, which can be made longer."""
+    from f2tools.device.media.multi import MultiDevice
+
     can = device.resizable  # a partition can't, though it lies in a file
     while isinstance(device, Wrapper):
         device = device.base
+    if isinstance(device, MultiDevice):
+        return all(resizable(member) for member in device.members)
     return can and isinstance(device, ImageFile)
 
 

@@ -132,8 +132,8 @@ def _for_files(volume: Volume) -> int:
 
 def _risks(volume: Volume, waiting: int) -> list[str]:
     found: list[str] = []
-    device = volume.device
-    if device.size_bytes - device.missing_bytes < volume.geo.end_blkaddr * volume.geo.block_size:
+    device, end = volume.device, volume.geo.end_blkaddr * volume.geo.block_size
+    if device.size_bytes - device.missing_bytes < end or device.gaps:
         found.append(COPY_AGAIN)
     if waiting:
         found.append(f"{waiting:,} files were saved after the last checkpoint; the next mount brings them back.")

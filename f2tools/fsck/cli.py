@@ -331,7 +331,7 @@ def _repaired(path: str, devices: tuple[str, ...], before: CheckReport, memory: 
             from f2tools.device.changes.undo import must_be_free
 
             must_be_free(way.undo)
-        losses, real_size, unread = Losses(device), device.size_bytes, before.counts["H001"]
+        losses, unread = Losses(device), before.counts["H001"]
 
         def watch(report: CheckReport) -> None:
             nonlocal unread
@@ -349,7 +349,7 @@ def _repaired(path: str, devices: tuple[str, ...], before: CheckReport, memory: 
         _say_done(outcome.done, way)
         if outcome.better:
             losses.tree = outcome.after.tree or losses.tree
-            _say_fates(fates_of(losses, repairer, real_size), way)
+            _say_fates(fates_of(losses, repairer), way)
             if not way.dry_run:
                 begun = True
                 repairer.commit(device)

@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.copyout.walk import byte_ranges
-from f2tools.device.base import Wrapper
+from f2tools.device.base import Device, Wrapper
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.wrappers import StaysOpen
 from f2tools.errors import DeviceError, F2fsError
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO, NULL_ADDR
 from f2tools.f2fs.layout.file_type import kind_of_mode, mode_of_type
 from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.super import missing_of
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.fsck.checks.device import cut_off_blocks
 from f2tools.fsck.facts.tree import Tree
@@ -154,56 +155,68 @@ def in_lost_found(path: str) -> bool:
 
 
 class CutOffOverlay(Wrapper):
-    """An overlay that admits what it does not have: beyond the end of the image only what was written can be read."""
+    """An overlay that admits what the device below lacks: where an image or one of several devices is cut off, only
+    what was written can be read."""
 
-    def __init__(self, overlay: Overlay, real_size: int) -> None:
+    def __init__(self, overlay: Overlay) -> None:
+        """`overlay` has been looked at, so it is known which part of a volume is on which device."""
         super().__init__(overlay)
-        self._real_size = real_size
-        self._written = [(at, at + length) for at, length in overlay.dirty_ranges() if at + length > real_size]
+        below = overlay.base
+        self._lacks = [(start, start + length, f"{name} is cut off") for name, start, length in below.gaps]
+        end = below.size_bytes
+        if end < overlay.size_bytes:
+            self._lacks.append((end, overlay.size_bytes, f"{self.name}: the image ends at {end:#x}"))
+        ranges = list(overlay.dirty_ranges()) if self._lacks else []
+        self._written = [
+            (at, at + length)
+            for at, length in ranges
+            if any(at < stop and at + length > start for start, stop, _ in self._lacks)
+        ]
 
     def pread_into(self, offset: int, buffer: Any) -> None:
         end = offset + memoryview(buffer).nbytes
-        if end > self._real_size:
-            start = max(offset, self._real_size)
-            for low, high in self._written:
-                start = high if low <= start < high else start
-            if start < end:
-                raise DeviceError(f"{self.name}: the image ends at {self._real_size:#x}, before {start:#x}")
+        for low, high, why in self._lacks:
+            start = max(offset, low)
+            for first, stop in self._written:
+                start = stop if first <= start < stop else start
+            if start < min(end, high):
+                raise DeviceError(f"{why}, before {start:#x}")
         super().pread_into(offset, buffer)
 
     def extent_source(self, offset: int, length: int) -> tuple[int, int] | None:
-        return super().extent_source(offset, length) if offset + length <= self._real_size else None
+        lacks = any(offset < high and offset + length > low for low, high, _ in self._lacks)
+        return None if lacks else super().extent_source(offset, length)
 
 
-def fates(losses: Losses, guesses: Guesses, volume: Volume, real_size: int) -> Fates:
+def fates(losses: Losses, guesses: Guesses, volume: Volume, before: Device) -> Fates:
     """What became of the files of a volume, now that `volume` is the repaired one.
 
-    `real_size` is how long the image was: what lies beyond it was never read.
+    `before` is the device as it was: what it lacks was never read.
     """
     tree = losses.tree
     if tree is None:
         return Fates()
     judge = _Judge(losses, guesses, volume, tree)
     judge.names()
-    judge.contents(_cut_off(tree, real_size))
+    judge.contents(_cut_off(tree, before))
     judge.given_up()
     return judge.result()
 
 
-def fates_of(losses: Losses, repairer: Repairer, real_size: int) -> Fates | None:
+def fates_of(losses: Losses, repairer: Repairer) -> Fates | None:
     """What becomes of the files of a volume by the repair that is in memory; None where that can't be told."""
     with suppress(*DEFECTS):
-        volume = Volume(StaysOpen(CutOffOverlay(repairer.overlay, real_size)))
-        return fates(losses, repairer.guesses, volume, real_size)
+        volume = Volume(StaysOpen(CutOffOverlay(repairer.overlay)))
+        return fates(losses, repairer.guesses, volume, repairer.device)
     return None
 
 
-def _cut_off(tree: Tree, real_size: int) -> dict[int, list[int]]:
-    """Inode number -> file blocks that lie beyond the end of the image."""
+def _cut_off(tree: Tree, before: Device) -> dict[int, list[int]]:
+    """Inode number -> file blocks that the device lacks."""
     found: dict[int, list[int]] = {}
-    if real_size < tree.scan.geo.end_blkaddr * tree.scan.geo.block_size:
+    if missing_of(before, tree.scan.geo.end_blkaddr * tree.scan.geo.block_size):
         for _ in tree.scan.windows():
-            for ino, blocks in cut_off_blocks(tree.scan, real_size).items():
+            for ino, blocks in cut_off_blocks(tree.scan, before.size_bytes, before.gaps).items():
                 found.setdefault(ino, []).extend(blocks.tolist())
     return found
 

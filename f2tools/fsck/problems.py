@@ -151,8 +151,9 @@ SB_STOPPED = _problem(
 )  # fmt: skip
 SB_CUT_OFF = _problem(
     "S009", "image-cut-off", ERROR, "the image is shorter than the volume",
-    "The end of the volume is missing; what lay there reads as zeros here.",
-    "a file is made as long again, with zeros at its end, and repaired; a device can't be; -p leaves it alone",
+    "The end of the volume, or of one of its devices, is missing; what lay there reads as zeros here.",
+    "a file is made as long again, with zeros at its end, and repaired; a device can't be; -p leaves it alone; with "
+    "--undo only the last of several is made longer",
     plans=(Lengthen,),
 )  # fmt: skip
 SB_QUOTA_INO = _problem(

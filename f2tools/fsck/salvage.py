@@ -191,19 +191,18 @@ def _salvage(
     prepare: Preparation | None,
     advance: Callable[[int], None] | None,
 ) -> Salvage:
-    real_size = device.size_bytes
     losses = Losses(device)
     repairer = Repairer(device, memory_bytes, watch=losses.watch)
     prepared = prepare(repairer.overlay, memory_bytes) if prepare is not None else []
     outcome, trouble = _repair(repairer)
-    volume = _volume(CutOffOverlay(repairer.overlay, real_size))
+    volume = _volume(CutOffOverlay(repairer.overlay))
     copied = extract(volume, os.path.join(target, FILES), keep=keep, advance=advance)
     result = Salvage(image, target, copied, behind=repairer.newer)
     if outcome is not None:
         result.repaired, result.left = outcome.complete, dict(outcome.left)
         losses.tree = outcome.after.tree or losses.tree
     result.notes = [*prepared, *volume.warnings, *repairer.done[:1000], *([trouble] if trouble else [])]
-    found = fates(losses, repairer.guesses, volume, real_size)
+    found = fates(losses, repairer.guesses, volume, device)
     _judge(result, found)
     return result
 

@@ -65,16 +65,26 @@ def test_before_the_layout_is_known_the_first_device_is_all_there_is() -> None:
     assert volume.size_bytes == 40
     assert volume.pread(8, 32) == first.content[8:]
     assert list(volume.data_ranges(0, 99)) == [(0, 40)]
-    assert volume.missing() == []
+    assert volume.gaps == []
     with pytest.raises(DeviceError, match="past its end"):
         volume.pread(40, 1)
 
 
-def test_a_short_device_is_an_error_only_where_it_is_missing() -> None:
-    first, second = Memory(content_of(40, 0), "one"), Memory(content_of(6, 1), "two")
-    volume = MultiDevice([first, second])
+def test_a_short_last_device_ends_the_volume() -> None:
+    volume = MultiDevice([Memory(content_of(40, 0)), Memory(content_of(6, 1), "two")])
     volume.set_layout([(0, 40), (40, 8)])
-    assert volume.missing() == [("two", 2)]
+    assert volume.size_bytes == 46
+    assert volume.gaps == []
+    assert list(volume.data_ranges(30, 18)) == [(30, 10), (40, 6)]
+    with pytest.raises(DeviceError, match="past its end"):
+        volume.pread(40, 7)
+
+
+def test_a_short_device_before_the_last_is_an_error_only_where_it_is_missing() -> None:
+    first, second = Memory(content_of(40, 0), "one"), Memory(content_of(6, 1), "two")
+    volume = MultiDevice([first, second, Memory(4)])
+    volume.set_layout([(0, 40), (40, 8), (48, 4)])
+    assert volume.gaps == [("two", 46, 2)]
     assert volume.pread(36, 10) == first.content[36:] + second.content
     assert list(volume.data_ranges(30, 18)) == [(30, 10), (40, 6), (46, 2)]
     with pytest.raises(DeviceError, match=r"two: too short: the volume has 8 bytes on this device, which has 6"):
@@ -83,6 +93,9 @@ def test_a_short_device_is_an_error_only_where_it_is_missing() -> None:
     with pytest.raises(DeviceError, match="two: too short"):
         volume.pwrite(36, bytes(12))
     assert first.content == before, "nothing is written by halves"
+    volume.fill_gaps()
+    assert volume.gaps == []
+    assert volume.pread(44, 8) == second.content[4:6] + bytes(6)
 
 
 def test_the_number_of_devices_must_be_right() -> None:

@@ -20,6 +20,7 @@ from f2tools.device.changes.appended import sealed
 from f2tools.device.changes.undo import UndoLog, apply_undo
 from f2tools.device.changes.undo_log import CLOSED, HEADER, RECORD_MAGIC
 from f2tools.device.media.image import create_image, open_image
+from f2tools.device.media.multi import MultiDevice
 from f2tools.errors import DeviceError, Taken
 from tests.device.memory import Memory
 
@@ -468,3 +469,21 @@ def test_wrong_changes_are_refused_before_anything_is_logged(tmp_path: Path) -> 
         with pytest.raises(DeviceError, match="past its end"):
             device.write_blocks(np.array([1, SIZE // 4096]), np.zeros((2, 4096), np.uint8), 4096)
         assert (tmp_path / "log2").stat().st_size == 0
+
+
+def test_nothing_is_restored_where_one_of_several_devices_is_too_short(tmp_path: Path) -> None:
+    members = [Memory(bytes([number + 1]) * 8 * 4096, f"m{number}") for number in range(3)]
+
+    def volume() -> MultiDevice:
+        device = MultiDevice(members)
+        device.set_layout([(number * 8 * 4096, 8 * 4096) for number in range(3)])
+        return device
+
+    with UndoLog(volume(), tmp_path / "undo") as log:
+        log.pwrite(0, b"new" * 100)
+        log.pwrite(15 * 4096, b"new" * 100)
+    members[1].resize(7 * 4096)
+    changed = [bytes(member.content) for member in members]
+    with pytest.raises(DeviceError, match="m1: is 4096 bytes too short for what has to be restored on it"):
+        apply_undo(tmp_path / "undo", volume(), force=True)
+    assert [bytes(member.content) for member in members] == changed

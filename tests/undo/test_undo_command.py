@@ -199,7 +199,8 @@ def test_devices_in_another_order_are_refused_before_anything_is_restored(
     monkeypatch.chdir(tmp_path)
     files = [Path("a.img"), Path("b.img"), Path("c.img")]
     devices = ("--device", "b.img", "--device", "c.img")
-    assert f2("mkfs", "a.img", "--size", "40M", "-c", "b.img", "--size", "40M", "-c", "c.img", "--size", "40M").code == 0
+    sizes = ("--size", "40M") * 3
+    assert f2("mkfs", "a.img", "-c", "b.img", "-c", "c.img", *sizes).code == 0
     Path("one").write_bytes(b"one" * (10 << 20))
     assert f2("cp", "one", "a.img:/", *devices).code == 0
     before = [digest(path) for path in files]

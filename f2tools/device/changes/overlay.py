@@ -51,6 +51,7 @@ class Overlay(Wrapper):
         super().__init__(base)
         self.read_only = read_only
         self._closed = False
+        self._filled = False  # what is not there below reads as zeros
         self._below = base.size_bytes  # bytes of the device below that can still be seen
         self._map = BlockMap()
         self._log = None if path is None else OverlayLog(base, os.fspath(path), state=state, read_only=read_only)
@@ -102,6 +103,13 @@ class Overlay(Wrapper):
     @property
     def room_bytes(self) -> int | None:
         return None
+
+    @property
+    def gaps(self) -> list[tuple[str, int, int]]:
+        return [] if self._filled else self.base.gaps
+
+    def fill_gaps(self) -> None:
+        self._filled = True
 
     def resize(self, size_bytes: int) -> None:
         self.check_writable()
@@ -219,7 +227,7 @@ class Overlay(Wrapper):
 
     def extent_source(self, offset: int, length: int) -> tuple[int, int] | None:
         self.check_range(offset, length)
-        if offset + length > self._below:
+        if offset + length > self._below or (self._filled and self.base.gaps):
             return None
         first, count = _blocks(offset, length)
         for start, size, changed in self._map.spans(first, count):
@@ -237,8 +245,11 @@ class Overlay(Wrapper):
             super().close()
 
     def _set_layout(self, layout: Sequence[tuple[int, int]]) -> None:
+        resized = self.size_bytes if self.size_bytes != self.base.size_bytes else None
         super()._set_layout(layout)
         self._below = self.base.size_bytes
+        if resized is not None:
+            self.size_bytes = resized
 
     def _windows(self, offset: int, length: int, whole: bool = False) -> Iterator[tuple[int, int, bool]]:
         """(offset, length, whether any of it may have changed) of pieces of a range; changed ones are bounded."""
@@ -254,9 +265,21 @@ class Overlay(Wrapper):
     def _read_below(self, offset: int, view: memoryview) -> None:
         there = max(0, min(len(view), self._below - offset))
         if there:
-            self.base.pread_into(offset, view[:there])
+            self._read_base(offset, view[:there])
         if there < len(view):
             view[there:] = bytes(len(view) - there)
+
+    def _read_base(self, offset: int, view: memoryview) -> None:
+        at, end = offset, offset + len(view)
+        for _, start, length in self.base.gaps if self._filled else ():
+            low, high = max(at, start), min(end, start + length)
+            if low < high:
+                if at < low:
+                    self.base.pread_into(at, view[at - offset : low - offset])
+                view[low - offset : high - offset] = bytes(high - low)
+                at = high
+        if at < end:
+            self.base.pread_into(at, view[at - offset :])
 
     def _read_changed(self, offset: int, view: memoryview) -> None:
         first, count = _blocks(offset, len(view))

@@ -110,6 +110,15 @@ class UndoLog(Wrapper):
         with self._changing():
             super().resize(size_bytes)
 
+    def fill_gaps(self) -> None:
+        """DeviceError where there are any: a log knows of one length, that of the volume's last device."""
+        for name, _, length in self.base.gaps:
+            self._broken = not self._changed  # closing removes what has nothing to take back
+            raise DeviceError(
+                f"{name}: is {length} bytes too short, and an undo log could not take back that it is made longer;"
+                " make it as long first, such as with truncate(1), and keep a copy"
+            )
+
     @contextmanager
     def _changing(self) -> Generator[None, None, None]:
         """Around a change below: where it fails, the error says how to take back what was changed."""
@@ -300,6 +309,9 @@ def apply_undo(undo_path: str | Path, device: Device, dry_run: bool = False, *, 
             log.check_torn_batch(device)
             log.check_sealed(device)
         report = log.report(device)
+        for name, start, length in device.gaps:
+            if log.touches(start, length):
+                raise DeviceError(f"{name}: is {length} bytes too short for what has to be restored on it")
         if not dry_run:
             device.check_writable()
             if log.records.size:

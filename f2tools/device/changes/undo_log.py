@@ -158,6 +158,11 @@ class ReadLog:
             len(data) + len(hole), int(data.sum()), int(hole.sum()), device.size_bytes, after, self.torn, self.ending
         )
 
+    def touches(self, offset: int, length: int) -> bool:
+        """Whether it has content of a range."""
+        first = int(np.searchsorted(self._ends, offset, "right"))
+        return first < self._ends.size and int(self._content["offset"][first]) < offset + length
+
     @property
     def sizes(self) -> set[int]:
         """How many bytes the device had at one time or another."""

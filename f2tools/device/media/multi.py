@@ -1,8 +1,8 @@
 """A volume on several devices: their shares, one after the other, are its blocks.
 
 Which part of the volume lies where is in the superblock, so the reader of that calls `set_layout`; until then only the
-first device can be read, at its own offsets.  A device that is shorter than its share is an error only when the missing
-part is touched.  Closing closes the members.
+first device can be read, at its own offsets.  The volume ends where the last device does, if that is shorter than its
+share; another one that is leaves a gap, which is an error only when it is touched.  Closing closes the members.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class MultiDevice(Device):
             end = first + length
         self._shares = list(layout)
         self._starts = [first for first, _ in layout]
-        self.size_bytes = end
+        first, length = self._shares[-1]
+        self.size_bytes = first + min(length, self.members[-1].size_bytes)
 
     @property
     def whole_bytes(self) -> int:
@@ -89,12 +90,19 @@ class MultiDevice(Device):
         self._shares[-1] = (first, wanted)
         self.size_bytes = size_bytes
 
-    def missing(self) -> list[tuple[str, int]]:
-        """(name, bytes) of each member that is shorter than its share, and by how much."""
-        found = zip(self.members, self._shares, strict=False)  # before set_layout there is but one share
+    @property
+    def gaps(self) -> list[tuple[str, int, int]]:
+        found = zip(self.members[:-1], self._shares, strict=False)  # before set_layout there is but one share
         return [
-            (member.name, length - member.size_bytes) for member, (_, length) in found if length > member.size_bytes
+            (member.name, first + member.size_bytes, length - member.size_bytes)
+            for member, (first, length) in found
+            if length > member.size_bytes
         ]
+
+    def fill_gaps(self) -> None:
+        for member, (_, length) in zip(self.members[:-1], self._shares, strict=False):
+            if length > member.size_bytes:
+                member.resize(length)
 
     def pread_into(self, offset: int, buffer: Any) -> None:
         view = byte_view(buffer)

@@ -100,11 +100,19 @@ def must_be_in_place(device: Device, copies: tuple[SuperCopy, SuperCopy]) -> Non
         )
 
 
+def missing_of(device: Device, end_bytes: int) -> list[tuple[str, int]]:
+    """(name, bytes) of each device that is too short for its part of a volume that ends at `end_bytes`."""
+    found = [(name, length) for name, _, length in device.gaps]
+    if device.size_bytes < end_bytes:
+        several = hasattr(device, "set_layout")
+        found.append((device.files()[-1] if several else device.name, end_bytes - device.size_bytes))
+    return found
+
+
 def must_be_there(device: Device, end_bytes: int) -> None:
     """DeviceError where a part of the volume, which ends at `end_bytes`, is missing."""
-    missing = end_bytes - device.size_bytes
-    if missing > 0:
-        raise DeviceError(f"{device.name}: cut off: {missing} bytes of the volume are missing; it is not written to")
+    for name, missing in missing_of(device, end_bytes):
+        raise DeviceError(f"{name}: cut off: {missing} bytes of the volume are missing; it is not written to")
 
 
 def _read_copy(device: Device, index: int, offset: int) -> SuperCopy:

@@ -47,6 +47,7 @@ from f2tools.f2fs.volume.super import (
     SuperCopy,
     choose_superblock,
     lay_out_devices,
+    missing_of,
     overwritten_by,
     read_superblocks,
     unknown_features,
@@ -107,10 +108,9 @@ class Volume:
                 self.warnings.append(f"superblock copy {copy.index} is not usable: {', '.join(copy.problems)}")
         if unknown_features(self.sb):
             self.warnings.append(f"unknown feature bits {unknown_features(self.sb):#x}: reading may go wrong")
-        end = self.geo.end_blkaddr * self.geo.block_size
-        if self.device.size_bytes < end:
-            missing = end - self.device.size_bytes
-            self.warnings.append(f"the image is cut off: {missing} bytes of the volume are missing at its end")
+        for name, missing in missing_of(self.device, self.geo.end_blkaddr * self.geo.block_size):
+            which = name if hasattr(self.device, "set_layout") else "the image"
+            self.warnings.append(f"{which} is cut off: {missing} bytes of the volume are missing at its end")
         for pack in self.packs:
             if not pack.valid and (pack.cp.checkpoint_ver or not pack.head):
                 self.warnings.append(f"checkpoint pack {pack.index + 1} is not usable: {', '.join(pack.problems)}")

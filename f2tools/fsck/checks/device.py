@@ -19,6 +19,7 @@ from f2tools.fsck.plans import MoveLog, MoveLogs, RewriteBlock
 if TYPE_CHECKING:
     from f2tools.device.media.block import Zone
 
+Gaps = list[tuple[str, int, int]]  # as `Device.gaps`
 TOLD = 1000
 STEP = 1024  # segments at a time
 PIECES = 8  # reported of a file
@@ -76,18 +77,22 @@ def check_unreadable(image: Image) -> Iterator[Finding]:
         yield Finding(problems.UNREADABLE, area=area, blkaddr=blkaddr, repair=RewriteBlock())
 
 
-def cut_off_blocks(scan: Scan, real_size: int) -> dict[int, NDArray[np.int64]]:
-    """Inode number -> numbers of its file blocks that lie at or beyond this byte, in the window that is looked at."""
+def cut_off_blocks(scan: Scan, real_size: int, gaps: Gaps) -> dict[int, NDArray[np.int64]]:
+    """Inode number -> numbers of its file blocks that lie at or beyond this byte, or in one of the gaps (name, offset,
+    length), in the window that is looked at."""
     geo, owners = scan.geo, scan.owners
-    end = real_size // geo.block_size
+    size = geo.block_size
+    parts = [(start // size, -(-(start + length) // size)) for _, start, length in gaps]
+    parts.append((real_size // size, geo.end_blkaddr))
     segnos = owners.segnos()
-    segnos = segnos[geo.start_block(segnos) + geo.blocks_per_seg > end]
+    firsts = geo.start_block(segnos)
+    segnos = segnos[_in_any(parts, firsts, firsts + geo.blocks_per_seg)]
     found: dict[int, list[NDArray[np.int64]]] = {}
     for at in range(0, segnos.size, STEP):
         some = segnos[at : at + STEP]
         nid, ofs = owners.of_segments(some)
         blkaddrs = geo.start_block(some)[:, None] + np.arange(geo.blocks_per_seg)
-        gone = (nid != 0) & (ofs < ALIAS) & (blkaddrs >= end)
+        gone = (nid != 0) & (ofs < ALIAS) & _in_any(parts, blkaddrs, blkaddrs + 1)
         rows = scan.rows_of(nid[gone])
         fofs = scan.fofs[rows] + ofs[gone]
         inodes = scan.inode_of[rows]
@@ -101,12 +106,20 @@ def cut_off_blocks(scan: Scan, real_size: int) -> dict[int, NDArray[np.int64]]:
     return {ino: np.sort(np.concatenate(parts)) for ino, parts in found.items()}
 
 
+def _in_any(parts: list[tuple[int, int]], first: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which stretches of blocks, from `first` to before `end`, touch one of the parts."""
+    found = np.zeros(first.shape, np.bool_)
+    for begin, stop in parts:
+        found |= (first < stop) & (end > begin)
+    return found
+
+
 def check_cut_off(scan: Scan) -> Iterator[Finding]:
     """The data of every file lies within the image; one finding for a file and window."""
     image, size = scan.image, scan.image.block_size
     if not image.missing_bytes:
         return
-    for ino, blocks in cut_off_blocks(scan, image.end_bytes - image.missing_bytes).items():
+    for ino, blocks in cut_off_blocks(scan, image.there_bytes, image.raw.gaps).items():
         row = scan.inode_row(ino)
         edges = np.flatnonzero(np.diff(blocks, prepend=-2) != 1)
         last = np.append(edges[1:], blocks.size) - 1

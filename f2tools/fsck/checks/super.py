@@ -218,10 +218,11 @@ def check_records(image: Image) -> Iterator[Finding]:
 def check_size(image: Image) -> Iterator[Finding]:
     """The device is as long as the volume."""
     if image.missing_bytes:
-        have = (image.end_bytes - image.missing_bytes) // image.block_size
+        starts = [start for _, start, _ in image.raw.gaps]
         yield Finding(
-            problems.SB_CUT_OFF, area="sb", blkaddr=have, found=image.end_bytes - image.missing_bytes,
-            expected=image.end_bytes, repair=Lengthen(),
+            problems.SB_CUT_OFF, area="sb", blkaddr=min([*starts, image.there_bytes]) // image.block_size,
+            note=", ".join(f"{name} lacks {length} bytes" for name, length in image.missing) if starts else "",
+            found=image.end_bytes - image.missing_bytes, expected=image.end_bytes, repair=Lengthen(),
         )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from f2tools.f2fs.volume.super import (
     SuperCopy,
     choose_superblock,
     lay_out_devices,
+    missing_of,
     read_superblocks,
 )
 from f2tools.fsck.derive.derive import (
@@ -95,8 +96,12 @@ class UnreadableAsZeros(Wrapper):
                 self.base.pread_into(offset + at, view[at : at + length])
             except DeviceError:
                 view[at : at + length] = bytes(length)
-                self.unreadable.add((offset + at) // 4096 * 4096)
+                if not self._in_gap(offset + at):
+                    self.unreadable.add((offset + at) // 4096 * 4096)
             at += length
+
+    def _in_gap(self, offset: int) -> bool:
+        return any(start <= offset < start + length for _, start, length in self.gaps)
 
 
 class Image:
@@ -114,7 +119,9 @@ class Image:
         self.geo = Geometry.of(self.sb)
         lay_out_devices(self.raw, self.sb, self.geo)
         self.end_bytes = self.geo.end_blkaddr * self.geo.block_size
-        self.missing_bytes = max(0, self.end_bytes - (self.raw.size_bytes - self.raw.missing_bytes))
+        self.missing = missing_of(self.raw, self.end_bytes)
+        self.there_bytes = min(self.end_bytes, self.raw.size_bytes - self.raw.missing_bytes)  # where what is there ends
+        self.missing_bytes = self.end_bytes - self.there_bytes + sum(length for _, _, length in self.raw.gaps)
         self.raw.make_room(self.end_bytes)
         self._refresh()
         self.packs: tuple[Pack, Pack] = read_packs(self.device, self.geo)

@@ -221,6 +221,8 @@ class Repairer:
         image = Image(StaysOpen(self.overlay))
         geo, size = image.geo, image.geo.block_size
         self._must_be_writable(to)
+        if not self.overlay.gaps:
+            to.fill_gaps()
         if to.size_bytes < self.overlay.size_bytes:
             to.resize(self.overlay.size_bytes)
         cp_start, cp_end = geo.cp_blkaddr * size, geo.sit_blkaddr * size
@@ -239,9 +241,13 @@ class Repairer:
         to.flush()
 
     def _must_be_writable(self, to: Device) -> None:
-        """Zones that are written one block after the other take no change in place; Unsupported, before any write."""
+        """Zones that are written one block after the other take no change in place, and what is not there none at all;
+        Unsupported, before any write."""
         zones = [zone for zone in zones_below(to) if zone.sequential]
         for offset, length in self.overlay.dirty_ranges():
+            for name, start, size in self.overlay.gaps:
+                if offset < start + size and start < offset + length:
+                    raise Unsupported(f"{name}: is {size} bytes too short, and can't be made longer; repair a copy")
             for zone in zones:
                 if offset < zone.start + zone.length and zone.start < offset + length:
                     where = f"at {max(offset, zone.start):#x}"
@@ -262,7 +268,12 @@ class Repairer:
         self._write_assumed(image)
         if image.missing_bytes and resizable(self.device):
             self.overlay.resize(image.end_bytes)
-            self.done.append(f"S009 the file is made {image.end_bytes} bytes long again, with zeros at its end")
+            self.overlay.fill_gaps()
+            if hasattr(image.raw, "set_layout"):
+                longer = [f"{name} is made {length} bytes longer" for name, length in image.missing]
+            else:
+                longer = [f"the file is made {image.end_bytes} bytes long again"]
+            self.done += [f"S009 {text}, with zeros at its end" for text in longer]
         if image.super_patches:
             self.done.append("S001 superblock put together from what is left of it")
         self.newer = newer_state(image)
