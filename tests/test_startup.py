@@ -89,7 +89,7 @@ NEVER = {
 GRAPHS = {
     ("mkfs", "-q", "--size", "64M"): (54, 30, {"numpy", "ctypes", "pathlib", "dataclasses", "fnmatch", "glob"}),
     ("fsck",): (127, 40, {"pathlib"}),
-    ("dump", "ls"): (80, 40, {"pathlib"}),
+    ("dump", "ls"): (81, 40, {"pathlib"}),
     ("dump", "info", "--json"): (77, 40, {"pathlib"}),
     ("info", "--json"): (82, 40, {"pathlib"}),
 }
