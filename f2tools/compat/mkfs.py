@@ -180,8 +180,9 @@ def _sectors(program: Program, words: Words) -> int | None:
         return None
     if words.has("-c"):
         program.wrong("Not support custom size on multi-devs.")
-    match = re.match(r"\s*[0-9]+", words.rest[1])
-    return int(match[0]) if match else 0
+    match = re.match(r"\s*[+-]?[0-9]+", words.rest[1])
+    count = int(match[0]) if match else 0
+    return None if count < 0 else count  # which is more than any device has, as the C tool sees it
 
 
 def _percent(program: Program, words: Words) -> float:

@@ -233,3 +233,27 @@ def test_a_name_with_a_keyed_hash_is_put_back_with_that_hash(tmp_path: Path) -> 
     assert {finding.code for finding in examine(p.path).findings} >= {"U001"}
     assert repair(p.path).complete
     assert paths_of(p.path) == before
+
+
+def test_a_lost_file_does_not_get_a_name_that_another_has_in_an_encrypted_directory(tmp_path: Path) -> None:
+    p = Patient("fscrypt-android", tmp_path)
+    above, first, second = next(
+        (above.ino, *files[:2])
+        for _, above, entries in p.vol.walk()
+        if above.encrypted and not above.i_flags & F2FS_CASEFOLD_FL
+        if len(files := [item.inode.ino for item in entries if item.inode.kind == "file"]) > 1
+    )
+    p.close()
+    with writable(p.path) as volume:
+        directory, lost, kept = volume.live(above), volume.live(first), volume.live(second)
+        name = next(entry for entry in volume.dirs.entries(directory) if entry.ino == first)
+        volume.names.remove(directory, name)
+        volume.nodes.touch(directory)
+        lost.set(i_name=kept.i_name, i_namelen=kept.i_namelen)
+        volume.nodes.touch(lost)
+        names = sorted(entry.name for entry in volume.dirs.entries(directory))
+    outcome = repair(p.path)
+    assert outcome.complete
+    with f2tools.open(p.path) as volume:
+        assert sorted(entry.name for entry in volume.dirs.entries(volume.nodes.inode(above))) == names
+    assert not any("D006" in done for done in outcome.done)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from f2tools.device import Device
 from f2tools.device.vectors import distinct
+from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     COMPRESS_CHKSUM_FLAG,
@@ -410,7 +411,7 @@ class FileData:
                 self._mapper.reserve_run(inode, 0 if moved else first, max(stop, int(moved)))
             else:
                 self._mapper.reserve(inode, np.array([0, *range(first, stop)]))
-        except OSError:
+        except (OSError, F2fsError):
             inode.set(i_inline=flags)
             area[:] = np.frombuffer(kept, np.uint8)
             raise

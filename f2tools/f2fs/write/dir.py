@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.casefold import casefold
 from f2tools.f2fs.layout.constants import (
     F2FS_CASEFOLD_FL,
@@ -138,6 +139,12 @@ class Directories:
             block = self._block(inode, 0)
             return None if block is None else DentryArea(block).find(name, 0, 0)
         return self._hashed(inode, name, code, same)
+
+    def find_stored(self, inode: LiveInode, name: bytes, code: int | None = None) -> Dentry | None:
+        """`find` by a name as it is stored: where names are encrypted, ciphertext.  `code`: its hash by a key."""
+        if code is None and self.encrypted(inode) and not self.casefolded(inode):
+            code = name_hash(name)
+        return self.find(inode, name, code)
 
     def _find_shown(self, inode: LiveInode, shown: bytes) -> Dentry | None:
         """An entry by what stands for its encrypted name; see fscrypt_setup_filename() and fscrypt_match_name()."""
@@ -353,7 +360,7 @@ class Directories:
         inode.set(i_inline=flags & ~F2FS_INLINE_DENTRY)
         try:
             self._mapper.reserve(inode, built.indices)
-        except OSError:
+        except (OSError, F2fsError):
             inode.set(i_inline=flags)
             inode.inline_area[:] = kept
             raise

@@ -230,7 +230,7 @@ class Content(Attributes):
         if not inode.i_advise & FADVISE_LOST_PINO_BIT or inode.i_links != 1:
             return
         with suppress(OSError, F2fsError):
-            found = self.names.find(self.live(inode.i_pino), inode.name)
+            found = self.names.find_stored(self.live(inode.i_pino), inode.name)
             if found is not None and found.ino == inode.ino:
                 inode.set(i_advise=inode.i_advise & ~FADVISE_LOST_PINO_BIT)
                 self.nodes.touch(inode)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.errors import Corrupt, Where
+from f2tools.errors import Corrupt, F2fsError, Where
 from f2tools.f2fs.layout.constants import COMPRESS_ADDR, F2FS_COMPRESS_RELEASED, NEW_ADDR, NULL_ADDR
 from f2tools.f2fs.layout.node_tree import branches, max_blocks, node_path
 from f2tools.f2fs.volume.geometry import Geometry
@@ -196,7 +196,7 @@ class Mapper:
                 for number, _ in self._groups(inode, holes) if needed else ():
                     self.node(inode, number, create=True, made=made)
                 self._space.add_blocks(inode, holes.size)
-            except OSError:
+            except (OSError, F2fsError):
                 for nid, slots, slot in reversed(made):  # the owner's quota had room for these only
                     slots[slot] = 0
                     self._nodes.remove_nodes(inode, [nid])

@@ -142,7 +142,7 @@ class Namei(Content):
         """
         try:
             return self.names.room(directory, name)
-        except OSError:
+        except (OSError, F2fsError):
             if made is not None:
                 self._evict(made)
             raise
@@ -161,7 +161,7 @@ class Namei(Content):
                     self._store_xattr(inode, index, b"", build_disk(acl), 0)
             if fill is not None:
                 fill(inode)
-        except OSError:
+        except (OSError, F2fsError):
             self._evict(inode)
             raise
 

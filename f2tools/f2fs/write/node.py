@@ -321,7 +321,7 @@ class NodeManager(NodeReader):
         self._space.add_node(inode)
         try:
             nid = self.nat.take_one()
-        except OSError:
+        except (OSError, F2fsError):
             self._space.add_node(inode, -1)
             raise
         inode.set(i_blocks=inode.i_blocks + 1)

@@ -43,13 +43,13 @@ class NameRepairs:
                     directory = None
             if directory is not None and not may_be_name(name, encrypted=directory.encrypted):
                 directory = None
-            if directory is not None and self._vol.names.find(directory, name, code) is not None:
+            if directory is not None and self._vol.names.find_stored(directory, name, code) is not None:
                 directory = None
             if directory is None:
                 code = None
                 directory = self._lost_found()
                 name = name if may_be_name(name) else b"#%d" % ino
-                if self._vol.names.find(directory, name) is not None:
+                if self._vol.names.find_stored(directory, name) is not None:
                     name = name[:240] + b"#%d" % ino
             self._attach(directory, name, inode, code)
             self._done.append(f"{finding.code} ino {ino}: named {os.fsdecode(name)!r} in directory {directory.ino}")
@@ -85,7 +85,7 @@ class NameRepairs:
             directory, inode = self._vol.live(directory_ino), self._vol.live(ino)
             fits = directory.is_dir and not inode.is_dir and file_type(inode.i_mode) == kind
             possible = may_be_name(name, encrypted=directory.encrypted)
-            return fits and possible and self._vol.names.find(directory, name) is None
+            return fits and possible and self._vol.names.find_stored(directory, name) is None
         return False
 
     def _directory(self, pino: int, ino: int) -> Any:
@@ -108,7 +108,7 @@ class NameRepairs:
 
     def _lost_found(self) -> Any:
         root_dir = self._vol.live(F2FS_ROOT_INO)
-        found = self._vol.names.find(root_dir, LOST_FOUND)
+        found = self._vol.names.find_stored(root_dir, LOST_FOUND)
         if found is not None and self._vol.live(found.ino).is_dir:
             return self._vol.live(found.ino)
         name = LOST_FOUND if found is None else LOST_FOUND + b".fsck"
@@ -187,7 +187,7 @@ class NameRepairs:
         """A name for an entry whose own is taken: what its inode remembers, where that is free, else a number more."""
         name = self._remembers(directory, entry) or entry.name
         number = 1
-        while name in seen or self._vol.names.find(directory, name) is not None:
+        while name in seen or self._vol.names.find_stored(directory, name) is not None:
             number += 1
             name = entry.name[:240] + b"~%d" % number
         return name

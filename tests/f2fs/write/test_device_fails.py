@@ -16,7 +16,7 @@ from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.volume import Policy, WritableVolume
 from tests.f2fs.write.consistency import assert_consistent
 from tests.f2fs.write.model import BLOCK
-from tests.f2fs.write.volumes import Above, Ticks, fresh, writable
+from tests.f2fs.write.volumes import Above, Ticks, fresh, judge, reading, writable
 from tests.f2fs.write.workload import FILE
 
 
@@ -95,6 +95,25 @@ def test_a_block_that_can_not_be_read_does_not_end_writing(tmp_path: Path, monke
                 volume.write(ino, 10, b"B")
         volume.write(ino, 10, b"B")
         assert volume.read_at(ino, 9, 3) == b"ABA"
+
+
+def test_a_file_whose_directory_can_not_be_read_is_not_made_by_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = fresh(tmp_path)
+    with writable(image) as volume:
+        with monkeypatch.context() as broken:
+            broken.setattr(volume.names, "room", _bad_sector)
+            for number in range(3):
+                with pytest.raises(DeviceError):
+                    volume.create(ROOT, b"file%d" % number, FILE)
+                with pytest.raises(DeviceError):
+                    volume.mkdir(ROOT, b"dir%d" % number, 0o755)
+        volume.create(ROOT, b"file0", FILE)
+    with reading(image) as volume:
+        assert_consistent(volume)
+        assert {entry.name for entry in volume.dirs.entries(volume.root.inode)} >= {b"file0"}
+    judge(image)
 
 
 def _bad_sector(*_: Any) -> None:
