@@ -80,12 +80,11 @@ class Sit:
 
 def set_bits(maps: NDArray[np.uint8]) -> NDArray[np.int64]:
     """How many bits are set in each row of bytes, shape (n, bytes)."""
-    used = maps.any(axis=1)
+    used = np.flatnonzero(maps.any(axis=1))
     counts = np.zeros(len(maps), np.int64)
-    for first in range(0, len(maps), COUNTED_AT_ONCE):
+    for first in range(0, used.size, COUNTED_AT_ONCE):
         some = used[first : first + COUNTED_AT_ONCE]
-        part = maps[first : first + COUNTED_AT_ONCE][some]
-        counts[first : first + COUNTED_AT_ONCE][some] = np.unpackbits(part, axis=1).sum(axis=1)
+        counts[some] = np.unpackbits(maps[some], axis=1).sum(axis=1)
     return counts
 
 
