@@ -12,6 +12,7 @@ import pytest
 
 import f2tools
 from f2tools.dump.manifest import manifest
+from f2tools.f2fs.write.segment import NoFreeSegment, SegmentManager
 from tests import images, judges
 from tests.dump.craft import f2
 from tests.f2fs.volume.test_recovery import EXTENT_FLAG_INLINE
@@ -50,6 +51,22 @@ def test_applying_gives_what_the_kernel_made_of_it(name: str, tmp_path: Path) ->
                 continue
             found = volume.path(os.fsencode(file["path"]), follow=False).inode
             assert (found.ino, found.i_size) == (file["ino"], file["size_after"]), file
+
+
+def test_where_no_segment_is_free_for_what_comes_back_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise NoFreeSegment
+
+    case = images.reference("crash-several").copy(tmp_path)
+    before = case.path.read_bytes()
+    monkeypatch.setattr(SegmentManager, "_free_segment", full)
+    for words in (("recover", case.path, "--apply"), ("mkdir", f"{case.path}:/new")):
+        ended = f2(*words)
+        assert ended.code
+        assert "no segment is free" in ended.err + ended.text, ended.err
+    assert case.path.read_bytes() == before
 
 
 @pytest.mark.parametrize("name", ["crash-several", "crash-orphan", "crash-stress-2"])

@@ -37,6 +37,7 @@ from f2tools.f2fs.write.inode import CompressOptions
 from f2tools.f2fs.write.namei import Namei
 from f2tools.f2fs.write.policy import Policy
 from f2tools.f2fs.write.recovery import recover as roll_forward_on
+from f2tools.f2fs.write.segment import NoFreeSegment
 from f2tools.f2fs.write.unused import discard_unused, mark
 
 if TYPE_CHECKING:
@@ -149,7 +150,8 @@ class WritableVolume(Namei):
         is written.
 
         DeviceError where a part of the volume is missing; Unsupported for a volume with unknown features; OSError EROFS
-        for one with the feature ro, unless it is being filled; Corrupt where what is in use can't be told.
+        for one with the feature ro, unless it is being filled; ENOSPC where no segment is free for what comes back;
+        Corrupt where what is in use can't be told.
         """
         if device.has_write_pointers and not isinstance(device, ZoneOrder):
             raise Unsupported("this does not write to zoned devices; mkfs --from, clean and recover do")
@@ -160,10 +162,13 @@ class WritableVolume(Namei):
         self.recovered: Recovery | None = None  # what was brought back when the volume was opened
         if self.pack is not choose_pack(self.packs):
             self._give_up_newest()
-        if recover:
-            self._recover(recover != "orphans", until)
-        else:
+        if not recover:
             self._nameless.update(self.orphans().tolist())
+            return
+        try:
+            self._recover(recover != "orphans", until)
+        except NoFreeSegment as error:
+            raise OSError(errno.ENOSPC, "no segment is free for what was fsync'ed after the checkpoint") from error
 
     def statfs(self, ino: int | None = None) -> dict[str, int]:
         """As `Volume.statfs`, of the present state; for an inode within the limits of the project it hands down."""
