@@ -230,6 +230,19 @@ def test_memory_of_a_remote_image_is_bounded(base: str, directory: Path) -> None
             there.pread(there.size_bytes - 7, 8)
 
 
+def test_what_a_read_needs_is_kept_until_it_is_done(
+    base: str, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "BLOCKS", 128)
+    size, count = remote.BLOCK, 128
+    with open_remote(f"{base}/big.img") as there:
+        there.pread(0, size)
+        for number in range(2, count + 1):
+            there.pread(number * size, size)
+        assert there.pread(0, 2 * size) == (directory / "big.img").open("rb").read(2 * size)
+        assert len(there._blocks) == count
+
+
 def test_a_cache_serves_the_next_command(base: str, directory: Path, log: Path, tmp_path: Path) -> None:
     url = f"{base}/card.img"
     first = f2("fsck", url, "--cache", tmp_path / "cache", "--json")

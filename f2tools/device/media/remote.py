@@ -257,17 +257,22 @@ class RemoteDevice(Device):
 
     def _read(self, offset: int, view: memoryview) -> None:
         first, last = offset // BLOCK, (offset + len(view) - 1) // BLOCK
-        missing = [number for number in range(first, last + 1) if number not in self._blocks]
+        missing: list[int] = []
+        for number in range(first, last + 1):
+            if number in self._blocks:
+                self._blocks.move_to_end(number)  # not to make room for those that are missing
+            else:
+                missing.append(number)
         if missing:
             in_order = first in (self._next, self._next - 1)
             self._ahead = min(self._ahead * 2, LONGEST // BLOCK) if in_order else 1
-            more = range(missing[-1] + 1, missing[-1] + self._ahead) if in_order else ()
+            ahead = min(self._ahead, BLOCKS - (last - first))  # all that is wanted is kept
+            more = range(missing[-1] + 1, missing[-1] + ahead) if in_order else ()
             last_block = (self.size_bytes - 1) // BLOCK
             self._fetch(missing + [n for n in more if n <= last_block and n not in self._blocks])
         self._next = last + 1
         for number in range(first, last + 1):
             block = self._blocks[number]
-            self._blocks.move_to_end(number)
             start = max(offset, number * BLOCK)
             part = block[start - number * BLOCK : offset + len(view) - number * BLOCK]
             view[start - offset : start - offset + len(part)] = part
