@@ -26,8 +26,11 @@ def summed(data: bytes) -> bytes:
     return data + struct.pack("<I", zlib.adler32(data))
 
 
-def split(image: bytes, first: Path, files: int, packed: bool = True) -> list[Path]:
-    """Spread the chunks over so many files, FIRST.E01 and those after it; those that are not `packed` as they are."""
+def split(image: bytes, first: Path, files: int, packed: bool = True, smart: bool = False) -> list[Path]:
+    """Spread the chunks over so many files, FIRST.E01 and those after it; those that are not `packed` as they are.
+
+    `smart`: as SMART writes them, FIRST.s01 and those after it, with the chunks in the tables.
+    """
     places = {kind: (at, following) for kind, at, following in sections(image)}
     count, base = struct.unpack_from("<I4xQ", image, places["table"][0] + SECTION)
     words = struct.unpack_from(f"<{count}I", image, places["table"][0] + SECTION + TABLE)
@@ -36,26 +39,31 @@ def split(image: bytes, first: Path, files: int, packed: bool = True) -> list[Pa
     if not packed:
         chunks = [summed(zlib.decompress(chunk)) for chunk in chunks]
     share = -(-count // files)
-    paths = [first.with_suffix(f".E{number:02}") for number in range(1, files + 1)]
+    paths = [first.with_suffix(f".{'s' if smart else 'E'}{number:02}") for number in range(1, files + 1)]
     for number, path in enumerate(paths):
         out = bytearray(image[:9] + struct.pack("<H", number + 1) + image[11:HEAD])
 
         def section(kind: str, body: bytes, out: bytearray = out) -> None:
-            following = len(out) + (0 if kind in ("next", "done") else SECTION + len(body))
+            following = len(out) + (0 if kind in ("next", "done") and not smart else SECTION + len(body))
             out += summed(struct.pack("<16sQQ40x", kind.encode(), following, SECTION + len(body))) + body
 
         for kind in ("header2", "header", "volume") if number == 0 else ():
             at, following = places[kind]
-            section(kind, image[at + SECTION : following])
+            body = image[at + SECTION : following]
+            section(kind, summed(body[:85] + b"SMART") if smart and kind == "volume" else body)
         some = chunks[number * share : (number + 1) * share]
-        at, entries = len(out) + SECTION, []
+        at, entries = len(out) + SECTION + (TABLE + 4 * len(some) if smart else 0), []
         for chunk in some:
             entries.append(at | (0x80000000 if packed else 0))
             at += len(chunk)
-        section("sectors", b"".join(some))
-        table = summed(struct.pack("<I16x", len(some))) + summed(struct.pack(f"<{len(some)}I", *entries))
-        section("table", table)
-        section("table2", table)
+        words, table = struct.pack(f"<{len(some)}I", *entries), summed(struct.pack("<I16x", len(some)))
+        if smart:
+            section("table", table + words + b"".join(some))
+        else:
+            table += summed(words)
+            section("sectors", b"".join(some))
+            section("table", table)
+            section("table2", table)
         if number == files - 1:
             at, following = places["hash"]
             section("hash", image[at + SECTION : following])

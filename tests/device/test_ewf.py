@@ -109,11 +109,13 @@ def test_half_an_image_is_said_to_be_cut_off(image: Path, command: tuple[str, ..
     assert "zeros" not in result.err
 
 
+@pytest.mark.parametrize("smart", [False, True])
 @pytest.mark.parametrize("packed", [True, False])
-def test_an_image_in_several_files_is_read_whole(image: Path, packed: bool) -> None:
-    first = split(image.read_bytes(), image.with_stem("parts"), 3, packed)[0]
+def test_an_image_in_several_files_is_read_whole(image: Path, packed: bool, smart: bool) -> None:
+    first = split(image.read_bytes(), image.with_stem("parts"), 3, packed, smart)[0]
     with open_device(first) as device:
         assert len(device.files()) == 3
+        assert device.missing_bytes == 0
         assert hashlib.sha256(device.pread(0, device.size_bytes)).hexdigest() == PLAIN
 
 

@@ -193,7 +193,7 @@ def _tables(file: Device) -> tuple[list[_Table], list[_Table], bool]:
                 raise DeviceError(f"{file.name}: a table at {at:#x} has {count} chunks, more than any program writes")
             found = _Table(file, at, size, count, base, end or at + size)
             (tables if kind == b"table" else copies).append(found)
-        if following <= at:
+        if following <= at or kind in (b"next", b"done"):  # SMART's last section names the end of the file as next
             break
         at = following
     else:
