@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -351,8 +352,10 @@ SERVED = np.random.default_rng(1).bytes(12 * MIB)
 
 
 @contextmanager
-def own_web(send: Callable[[Callable[[bytes], object], bytes], None]) -> Iterator[str]:
-    """A web server of which `send` answers to what asks for a part of SERVED; the URL."""
+def own_web(
+    send: Callable[[Callable[[bytes], object], bytes], None], head: Callable[[], dict[str, str]] = dict
+) -> Iterator[str]:
+    """A web server of which `send` answers to what asks for a part of SERVED, below such a `head`; the URL."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -368,6 +371,8 @@ def own_web(send: Callable[[Callable[[bytes], object], bytes], None]) -> Iterato
             self.send_response(206)
             self.send_header("Content-Length", str(last + 1 - first))
             self.send_header("Content-Range", f"bytes {first}-{last}/{len(SERVED)}")
+            for name, value in head().items():
+                self.send_header(name, value)
             self.end_headers()
             with suppress(OSError):  # who asked has gone
                 send(self.wfile.write, SERVED[first : last + 1])
@@ -382,6 +387,29 @@ def own_web(send: Callable[[Callable[[bytes], object], bytes], None]) -> Iterato
             yield f"http://127.0.0.1:{server.server_port}/card.img"
         finally:
             server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("tags", "said"),
+    [
+        (['"one"'], ""),
+        (['W/"one"'], "its Last-Modified was"),
+        (['W/"one"', '"one"'], "its Last-Modified was"),
+        (['"one"', '"other"'], "its ETag was.*, or several servers behind one name differ in it"),
+    ],
+)
+def test_a_strong_etag_alone_says_whether_a_file_is_the_same(tags: list[str], said: str) -> None:
+    """With other times of one server's copies, say."""
+    count = itertools.count()
+
+    def head() -> dict[str, str]:
+        number = next(count)
+        return {"ETag": tags[number % len(tags)], "Last-Modified": f"Fri, 27 Nov 2026 02:00:{number:02} GMT"}
+
+    with own_web(lambda write, data: write(data), head) as url, open_remote(url) as there:
+        assert there.pread(0, 4096) == SERVED[:4096]
+        with pytest.raises(Gone, match=said) if said else nullcontext():
+            assert there.pread(MIB, 4096) == SERVED[MIB : MIB + 4096]
 
 
 @pytest.mark.parametrize("length", [4096, 9 * MIB])

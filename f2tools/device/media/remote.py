@@ -163,7 +163,8 @@ def _state_of(fsspec: Any, url: str) -> str:
     """A name for the state of a file, by what its server says of it."""
     system, path = fsspec.core.url_to_fs(url, **_patience(url))
     info = system.info(path)
-    said = [str(info.get(name)) for name in ("size", "ETag", "Last-Modified", "Content-MD5", "Digest")]
+    more = () if _is_strong(info.get("ETag") or "") else ("Last-Modified",)
+    said = [str(info.get(name)) for name in ("size", "ETag", *more, "Content-MD5", "Digest")]
     from hashlib import sha256
 
     return sha256("\n".join(said).encode()).hexdigest()[:16]
@@ -184,6 +185,7 @@ class _Unchanged:
 
     def __init__(self) -> None:
         self._said: dict[str, dict[str, str]] = {}  # by URL, without what is signed anew each time
+        self._weak: set[str] = set()  # URLs with an answer that had another ETag than a strong one
         self.gone: Gone | None = None
 
     async def __call__(self, answer: Any) -> None:
@@ -191,20 +193,28 @@ class _Unchanged:
         if answer.status not in (200, 206) or head.get("Content-Encoding", "identity") != "identity":
             return
         size = head.get("Content-Range", "").rpartition("/")[2] if answer.status == 206 else head.get("Content-Length")
-        now = {
-            "size": size,
-            "ETag": head.get("ETag", "").removeprefix("W/"),
-            "Last-Modified": head.get("Last-Modified"),
-        }
-        before = self._said.setdefault(str(answer.url.with_query(None)), {})
+        tag = head.get("ETag", "")
+        now = {"size": size, "ETag": tag.removeprefix("W/"), "Last-Modified": head.get("Last-Modified")}
+        url = str(answer.url.with_query(None))
+        before = self._said.setdefault(url, {})
+        if not _is_strong(tag) and (tag or now["Last-Modified"]):
+            self._weak.add(url)
+        sure = _is_strong(tag) and url not in self._weak
         for name, value in now.items():
-            if value and value != "*" and before.setdefault(name, value) != value:
-                url = without_credentials(str(answer.url))
+            if not value or value == "*" or before.setdefault(name, value) == value:
+                continue
+            if name != "Last-Modified" or not sure:  # copies on several servers may have other times
+                others = ", or several servers behind one name differ in it" if name != "size" else ""
                 self.gone = Gone(
-                    f"{url}: it changed while it was read: its {name} was {before[name]} and is {value} now;"
-                    " copy it, and open the copy"
+                    f"{without_credentials(str(answer.url))}: it changed while it was read: its {name} was"
+                    f" {before[name]} and is {value} now{others}; copy it, and open the copy"
                 )
                 raise self.gone
+
+
+def _is_strong(tag: str) -> bool:
+    """Whether an ETag is there, and is the same for the same bytes only (RFC 9110, 8.8.1)."""
+    return bool(tag) and not tag.startswith("W/")
 
 
 class RemoteDevice(Device):
