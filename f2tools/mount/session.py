@@ -14,6 +14,7 @@ from f2tools.device.changes.overlay_log import NotItsOverlay
 from f2tools.device.media.image import FileDevice, lock
 from f2tools.device.media.mounted import identity_of, mark_mounted, mounted_on
 from f2tools.device.media.multi import MultiDevice
+from f2tools.device.media.remote import is_url
 from f2tools.device.open import file_and_part, files_below
 from f2tools.errors import DeviceError, F2fsError, NotF2fs, Usage
 from f2tools.f2fs.volume.fscrypt import Keyring
@@ -24,6 +25,7 @@ from f2tools.fuse import session
 from f2tools.mount.options import MountOptions
 from f2tools.mount.tree import AnyTree, LiveTree, RecoveredTree, Tree
 
+MOST_INODES = 1 << 14  # that are read to find what a key opens, before there is a mount: 64 MiB
 ENDING_SECONDS = 30.0  # how long an overlay that was mounted a moment ago may take to end
 
 
@@ -72,7 +74,8 @@ def _read_only(request: MountRequest, volume_on: Callable[[Device], Volume]) -> 
         request.warnings += volume.warnings
         volume.nodes.inode(3)  # what can't be used at all is reported now
         with suppress(F2fsError):
-            request.warnings += volume.idle_keys()
+            far = any(map(is_url, (request.image, *request.devices)))
+            request.warnings += volume.idle_keys(0 if far else MOST_INODES)
         return Tree(volume)
     except BaseException:
         device.close()

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from f2tools.errors import DeviceError
+from f2tools.f2fs.volume.node import NodeReader
+from f2tools.mount import session
 from f2tools.mount.options import parse_options
 from f2tools.mount.session import MountRequest, open_tree
 from f2tools.mount.tree import AnyTree
@@ -67,6 +69,21 @@ def test_a_key_that_opens_nothing_is_named(name: str, options: list[str], tmp_pa
     open_tree(request).close()
     idle = [text.partition(" opens nothing here: ")[0] for text in request.warnings if "opens nothing" in text]
     assert idle == (keys[1:] if name == "fscrypt" else keys)
+
+
+def test_a_mount_does_not_read_all_inodes_for_what_a_key_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "wrong").write_bytes(bytes(range(64)))
+    image, most = str(images.reference("fscrypt").path), 4
+    read: list[int] = []
+    inodes = NodeReader.inodes
+    monkeypatch.setattr(session, "MOST_INODES", most)
+    monkeypatch.setattr(NodeReader, "inodes", lambda self, inos: [read.extend(inos), *inodes(self, inos)][1:])
+    for name, count in ((image, most), (f"local://{image}", 0)):
+        request = MountRequest(name, str(tmp_path), parse_options(["norecovery"]), keys=[str(tmp_path / "wrong")])
+        open_tree(request).close()
+        assert not any("opens nothing" in text for text in request.warnings)
+        assert len(read) == 1 + count  # the root is read anyway
+        read.clear()
 
 
 def test_with_keys_nothing_is_written_and_other_directories_stay_locked(tmp_path: Path) -> None:

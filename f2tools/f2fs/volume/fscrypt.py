@@ -401,26 +401,34 @@ class PolicyUse(NamedTuple):
 def policies_in_use(nat: Nat, nodes: NodeReader, keyring: Keyring) -> list[PolicyUse]:
     """The policies of all inodes, most used first; those without a sound context don't count.  Reads every inode."""
     counts: dict[Policy, int] = {}
-    for policy in _policies_of_inodes(nat, nodes):
+    for policy in _policies_of(nodes, _inos(nat)):
         counts[policy] = counts.get(policy, 0) + 1
     used = sorted(counts.items(), key=lambda item: (-item[1], item[0].key_id))
     return [PolicyUse(policy, count, keyring.find(policy.key_id)) for policy, count in used]
 
 
-def idle_sources(nat: Nat, nodes: NodeReader, keyring: Keyring) -> list[list[MasterKey]]:
-    """The keys that open no inode, as they were given.  Reads inodes until each has opened one."""
-    idle = list(keyring.sources)
-    for policy in _policies_of_inodes(nat, nodes) if idle else ():
+def idle_sources(nat: Nat, nodes: NodeReader, keyring: Keyring, most: int) -> list[list[MasterKey]]:
+    """The keys that open no inode, as they were given.  Reads inodes until each has opened one, at most so many.
+
+    None where there are more inodes: one of those may be what a key opens.
+    """
+    if not keyring.sources or not most:
+        return []
+    idle, inos = list(keyring.sources), _inos(nat)
+    for policy in _policies_of(nodes, inos[:most]):
         key = keyring.find(policy.key_id)
         idle = [source for source in idle if key not in source]
         if not idle:
             break
-    return idle
+    return idle if inos.size <= most else []
 
 
-def _policies_of_inodes(nat: Nat, nodes: NodeReader) -> Iterator[Policy]:
+def _inos(nat: Nat) -> NDArray[np.int64]:
     entries = nat.entries()
-    inos = np.flatnonzero((entries["block_addr"] != 0) & (entries["ino"] == np.arange(len(entries))))
+    return np.flatnonzero((entries["block_addr"] != 0) & (entries["ino"] == np.arange(len(entries))))
+
+
+def _policies_of(nodes: NodeReader, inos: NDArray[np.int64]) -> Iterator[Policy]:
     for at in range(0, inos.size, BATCH):
         for inode in nodes.inodes(inos[at : at + BATCH].tolist()):
             if not isinstance(inode, Inode) or not inode.encrypted:

@@ -179,11 +179,14 @@ class Volume:
             return []
         return policies_in_use(self.nat, self.nodes, self.keyring)
 
-    def idle_keys(self) -> list[str]:
-        """Sentences about given keys that open nothing.  Reads inodes until each key has opened one."""
+    def idle_keys(self, most: int) -> list[str]:
+        """Sentences about given keys that open nothing.  Reads inodes until each key has opened one, at most so many.
+
+        Nothing is said where there are more inodes, unless nothing in the volume is encrypted.
+        """
         if not self.geo.feature & F2FS_FEATURE_ENCRYPT:
             return self.keyring.say_idle(self.keyring.sources)
-        return self.keyring.say_idle(idle_sources(self.nat, self.nodes, self.keyring))
+        return self.keyring.say_idle(idle_sources(self.nat, self.nodes, self.keyring, most))
 
     def locked(self, inode: Inode) -> bool:
         """Whether content, names or target of an inode are ciphertext for which there is no key."""
