@@ -73,9 +73,11 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def same(*command: object, url: str, path: Path) -> None:
-    """The command says of the URL what it says of the file."""
+    """The command says of the URL what it says of the file, but that a copy is to be recovered."""
     there, here = (f2(*command, where, "--json") for where in (url, path))
-    assert (there.code, there.err.replace(url, str(path))) == (here.code, here.err)
+    copied = "a URL is not written to: make a raw copy of it, in which `f2tools recover --apply COPY`"
+    said = there.err.replace(copied, f"`f2tools recover --apply {path}`").replace(url, str(path))
+    assert (there.code, said) == (here.code, here.err)
     assert there.out.replace(url.encode(), os.fsencode(path)) == here.out
 
 
