@@ -32,10 +32,14 @@ class Newer(NamedTuple):
     sure: bool  # else it may be what a power cut left without any checkpoint
     whole: bool  # enough of its checkpoint is left to put that together; else only nodes are
 
-    def __str__(self) -> str:
+    @property
+    def much(self) -> str:
+        """How much it is, in words."""
         files = "1 file or directory" if self.files == 1 else f"{self.files:,} files and directories"
-        perhaps = "" if self.sure else ", or what a power cut left of no checkpoint"
-        return f"{self.nodes:,} node block{'' if self.nodes == 1 else 's'} of {files}{perhaps}"
+        return f"{self.nodes:,} node block{'' if self.nodes == 1 else 's'} of {files}"
+
+    def __str__(self) -> str:
+        return self.much if self.sure else f"{self.much}, or what a power cut left of no checkpoint"
 
 
 class _Said(Enum):

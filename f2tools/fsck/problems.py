@@ -283,6 +283,13 @@ CP_NEWER = _problem(
     "newer state up, -p leaves the volume alone, `-y --rescue` goes on from the newer state where "
     "enough of its checkpoint is left",
 )  # fmt: skip
+CP_PERHAPS_NEWER = _problem(
+    "C019", "perhaps-newer-state", WARNING, "nodes that no checkpoint has lie behind a pack that is not valid",
+    "Nothing of that pack says which it was. Either the next checkpoint is gone, and with it what it had of these "
+    "nodes, or the power was cut before there was one: then they were written back, never fsync'ed, and no mount shows "
+    "them. `fsck --salvage` copies what is found of them into `newer`.",
+    "given up with the pack (C001), as a mount does",
+)  # fmt: skip
 CP_LAYOUT = _problem(
     "C015", "pack-layout", ERROR, "the parts of the checkpoint pack don't fit",
     "Where the summaries start, how long the pack is and which parts it must have contradict each other.",

@@ -12,6 +12,7 @@ from f2tools.device import open_device
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.write.recovered import recovered
 from tests.dump.craft import f2
+from tests.f2fs.write.volumes import fresh, writable
 from tests.images import reference
 
 SIZE = 4096
@@ -55,9 +56,9 @@ def different(name: str, directory: Path) -> list[str]:
     return [path for path, copy in there.items() if not copy.is_file() or copy.read_bytes() != files[path]]
 
 
-def found(image: Path) -> list[dict[str, Any]]:
+def found(image: Path, code: str = "C018") -> list[dict[str, Any]]:
     rows = [json.loads(line) for line in f2("fsck", "--json", image).text.splitlines()]
-    return [row for row in rows if row.get("code") == "C018"]
+    return [row for row in rows if row.get("code") == code]
 
 
 @pytest.mark.parametrize("what", ["tail", "head"])
@@ -116,11 +117,15 @@ def test_of_two_packs_that_are_hit_the_newer_one_counts(tmp_path: Path) -> None:
     assert different("crash-new-file", tmp_path / "out" / "files") == []
 
 
-@pytest.mark.parametrize("name", ["crash-new-file", "crash-stress-3"])
-def test_where_the_pack_is_gone_the_nodes_tell_of_it(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "code", "severity"), [("crash-new-file", "C018", "error"), ("crash-stress-3", "C019", "warning")]
+)
+def test_where_the_pack_is_gone_the_nodes_tell_of_it(name: str, code: str, severity: str, tmp_path: Path) -> None:
+    """Without a node that was written behind it, it may be what a power cut left of no checkpoint."""
     image = hit(name, "pack", tmp_path)
-    (finding,) = found(image)
-    assert "only nodes are" in finding["message"]
+    (finding,) = found(image, code)
+    assert finding["severity"] == severity
+    assert ("only nodes are" in finding["message"]) == (code == "C018")
     assert "--rescue" not in f2("fsck", image).text
     done = f2("fsck", "--rescue", "--salvage", tmp_path / "out", image)
     assert done.code == 4
@@ -135,6 +140,7 @@ def test_an_older_pack_that_is_hit_has_nothing_newer(name: str, what: str, tmp_p
     done = f2("fsck", "--json", image)
     assert '"C001"' in done.text
     assert '"C018"' not in done.text
+    assert '"C019"' not in done.text
 
 
 def test_it_is_found_where_the_first_block_of_its_log_was_hit_too(tmp_path: Path) -> None:
@@ -146,3 +152,27 @@ def test_it_is_found_where_the_first_block_of_its_log_was_hit_too(tmp_path: Path
         file.seek(first * SIZE)
         file.write(bytes(SIZE))
     assert found(image)
+
+
+@pytest.mark.peer
+def test_a_power_cut_that_may_have_been_all_keeps_no_boot_from_a_repair(tmp_path: Path) -> None:
+    """Nodes were written back, and of the next checkpoint only half a sector, over the older pack."""
+    image = fresh(tmp_path)
+    volume = writable(image)
+    for name in range(5):
+        volume.create(3, b"f%d" % name, 0o644)
+        volume.sync()
+    volume.create(3, b"new", 0o644)
+    volume.nodes.write(list(volume.nodes.dirty))
+    volume.abandon()
+    with Volume(open_device(image)) as crashed:
+        other = crashed.packs[1 - crashed.pack.index]
+    with image.open("r+b") as file:
+        file.seek(other.blkaddr * SIZE)
+        file.write(b"\xff" * 256)
+        file.seek((other.blkaddr + other.cp.cp_pack_total_block_count - 1) * SIZE)
+        file.write(b"\1" * SIZE)
+    assert found(image, "C019")
+    assert not found(image)
+    assert f2("fsck", "-p", image).code == 1
+    assert f2("fsck", image).code == 0

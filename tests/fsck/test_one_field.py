@@ -942,6 +942,12 @@ def newer_pack_lost(p: Patient) -> dict[str, Any]:
     return {"blkaddr": p.vol.pack.blkaddr}
 
 
+@one("C019", "crash-stress-3", also={"C001"})
+def newer_pack_gone(p: Patient) -> dict[str, Any]:
+    p.write(p.vol.pack.blkaddr * p.size, bytes(p.vol.geo.blocks_per_seg * p.size))
+    return {"blkaddr": p.vol.pack.blkaddr}
+
+
 @one("C017")
 def a_newer_pack_begun(p: Patient) -> dict[str, Any]:
     other = next(pack for pack in p.vol.packs if pack.index != p.vol.pack.index)

@@ -44,8 +44,9 @@ def check_packs(image: Image) -> Iterator[Finding]:
         yield Finding(problem, area="cp", blkaddr=pack.blkaddr, note="; ".join(pack.problems), repair=plan(pack.index))
         newer = newer_state(image) if image.pack is not None and pack.index != image.pack.index else None
         if newer is not None:
-            note = "" if newer.whole else problems.ONLY_NODES
-            yield Finding(problems.CP_NEWER, area="cp", blkaddr=pack.blkaddr, note=note, found=str(newer))
+            problem = problems.CP_NEWER if newer.sure else problems.CP_PERHAPS_NEWER
+            note = "" if newer.whole or not newer.sure else problems.ONLY_NODES
+            yield Finding(problem, area="cp", blkaddr=pack.blkaddr, note=note, found=newer.much)
     if image.pack is None:
         yield Finding(problems.CP_UNUSABLE, area="cp", blkaddr=image.geo.cp_blkaddr)
     elif image.pack_derived:
