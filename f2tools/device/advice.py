@@ -58,6 +58,7 @@ READ_BY = {
     "SquashFS": "unsquashfs -l",
     "EROFS": "fsck.erofs",
 }
+TABLES = ("partition table", "partition map", "disk label")  # how the names end of what says where volumes lie
 EXTRACTED_BY = {DFS: "f2tools dfs dump extract", DFFS: "f2tools dffs dump extract"}
 
 
@@ -77,10 +78,10 @@ def what_is_there(device: Device) -> str:
     partitions = read_partitions(device)
     if partitions:
         return _partitioned(device, partitions)
-    volumes = list(islice(unlisted_volumes(device), MOST_PARTITIONS))
+    found = foreign(device)
+    volumes = [] if _other_system(found) else list(islice(unlisted_volumes(device), MOST_PARTITIONS))
     if volumes:
         return f"{unlisted(volumes)}; where that is a file in a lost one: {_rescue(device)}"
-    found = foreign(device)
     if found:
         return _named(device, found[0].name)
     zeros = zeros_before_data(device)
@@ -94,9 +95,17 @@ def what_is_there(device: Device) -> str:
     return f"no superblock has the magic 0xf2f52010, and nothing else that is known is there; {_rescue(device)}"
 
 
-def unlisted(volumes: list[Unlisted]) -> str:
-    """That volumes lie on a disk, and what to name them."""
+def _other_system(found: list[Signature]) -> str:
+    """What has the whole device, by what begins on it; empty where that may be a disk with volumes."""
+    return found[0].name if found and not found[0].name.endswith(TABLES) else ""
+
+
+def unlisted(volumes: list[Unlisted], device: Device | None = None) -> str:
+    """That volumes lie on a disk, and what to name them; of a `device` with another system, they may be its files."""
     names = ", ".join(pasted(one.name) for one in volumes)
+    other = _other_system(foreign(device)) if device is not None else ""
+    if other:
+        return f"it holds {other}; what looks like a volume may be a file in that, or older than it: {names}"
     if len(volumes) == 1:
         return f"it has no partition table, and a volume begins at byte {volumes[0].start}; name it {names}"
     return f"it has no partition table, and {len(volumes)} volumes lie on it; name one of them: {names}"
@@ -125,17 +134,18 @@ def steps(device: Device) -> list[tuple[str, str]]:
     if not device.size_bytes or zeros_before_data(device) == device.size_bytes:
         return found
     partitions = read_partitions(device)
+    others = foreign(device)
     found += [
         (command_line("f2tools doctor", f"{name}@{one.number}"), f"looks at partition {one.number}")
         for one in partitions[:MOST_PARTITIONS]
     ]
-    if not partitions:
+    if not partitions and not _other_system(others):
         found += [
             (command_line("f2tools doctor", one.name), f"looks at the volume that begins at byte {one.start}")
             for one in islice(unlisted_volumes(device), MOST_PARTITIONS)
         ]
     is_other = False
-    for other in foreign(device)[: 0 if partitions else 1]:
+    for other in others[: 0 if partitions else 1]:
         if other.name in UNPACK:
             return [(UNPACK[other.name].format(pasted(name)), "unpacks it; then look at what was in it")]
         is_other = True

@@ -74,7 +74,7 @@ def lay_out(overlay: Overlay, layout: Layout | None = None) -> list[str]:
             return [f"S001 layout found by its nodes: the main area begins at {sb.main_blkaddr:#x}"]
         volumes = list(islice(unlisted_volumes(overlay, everywhere=True), MOST_PARTITIONS))
         if volumes:
-            raise NotF2fs(f"{overlay.name}: not an F2FS image: {unlisted(volumes)}") from None
+            raise NotF2fs(f"{overlay.name}: not an F2FS image: {unlisted(volumes, overlay)}") from None
         if layout is not None:
             said = f"{overlay.name}: no nodes of a volume with this layout are found; leave --layout out"
             raise NotF2fs(said) from None

@@ -302,6 +302,20 @@ def test_one_copy_of_a_superblock_is_no_volume(tmp_path: Path) -> None:
         assert list(unlisted_volumes(device, everywhere=True)) == []
 
 
+def test_a_file_in_another_system_is_no_volume_of_the_disk(tmp_path: Path) -> None:
+    """The other system is named first, and no step leads to a repair in the middle of it."""
+    image = without_table(tmp_path, MIB)
+    with image.open("r+b") as file:
+        file.seek(1080)
+        file.write(b"\x53\xef")  # s_magic of ext2
+    name = f"{image}@+{MIB}"
+    for said in (f2("dump", "ls", image).err, f2("doctor", image).text):
+        assert "it holds ext2" in said
+        assert name not in said
+    assert "may be a file in that" in (said := f2("fsck", "--rescue", image).err)
+    assert name in said
+
+
 def without_table(directory: Path, *starts: int) -> Path:
     """A disk with a volume at each of these bytes, and no partition table."""
     image, volume = directory / "card.img", images.reference("base").path.read_bytes()
