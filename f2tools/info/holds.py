@@ -54,7 +54,7 @@ def _other(image: str) -> Holds | None:
     with open_device(image, whole=True) as device:
         names = [one.name for one in find_signatures(device)]
         is_layer = isinstance(device, Vsl)
-        advice = what_is_there(device)
+        advice = what_is_there(device) if names else ""
     if "F2FS" in names:
         return None
     if DFS in names:

@@ -8,17 +8,20 @@ import struct
 import uuid
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
 
 import f2tools
 from f2tools.device import open_device
+from f2tools.device.base import Wrapper
 from f2tools.device.containers.partition import Partition, Slice, read_partitions
 from f2tools.device.containers.unlisted import unlisted_volumes
 from f2tools.device.media.image import create_image
 from f2tools.device.open import file_and_part
 from f2tools.errors import DeviceError, NotF2fs, Usage
+from f2tools.fsck.facts.image import Image
 from tests import images
 from tests.dump.craft import f2
 
@@ -291,6 +294,35 @@ def test_far_behind_the_start_a_volume_is_looked_for_by_the_mebibyte_and_in_ever
     with open_device(image) as device:
         assert [one.start for one in unlisted_volumes(device)] == [150 * MIB]
         assert [one.start for one in unlisted_volumes(device, everywhere=True)] == [150 * MIB, 250 * MIB + 512]
+
+
+class Counted(Wrapper):
+    """A device that counts what is read of it."""
+
+    read = 0
+
+    def pread_into(self, offset: int, buffer: Any) -> None:
+        self.read += len(buffer)
+        super().pread_into(offset, buffer)
+
+
+def test_of_a_url_only_the_start_is_looked_through(tmp_path: Path) -> None:
+    image = without_table(tmp_path, 150 * MIB)
+    with image.open("r+b") as file:
+        file.write(b"\xa5" * (80 * MIB))
+    with Counted(open_device(image)) as device:
+        device.name = "https://host/card.img"
+        assert list(unlisted_volumes(device)) == []
+        assert device.read <= 16 * MIB
+        assert len(list(unlisted_volumes(device, everywhere=True))) == 1
+
+
+def test_a_check_looks_for_volumes_once(tmp_path: Path) -> None:
+    (image := tmp_path / "noise").write_bytes(b"\xa5" * (20 * MIB))
+    with Counted(open_device(image)) as device:
+        with pytest.raises(NotF2fs):
+            Image(device)
+        assert device.read < 30 * MIB
 
 
 def test_one_copy_of_a_superblock_is_no_volume(tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ import numpy as np
 
 from f2tools.device.base import Device
 from f2tools.device.containers.partition import F2FS_MAGIC, SECTOR, SUPERBLOCK_PLACES, Slice
+from f2tools.device.media.remote import is_url
 from f2tools.errors import DeviceError
 
 PIECE = 4 << 20
 FIRST = SUPERBLOCK_PLACES[0]
 LOOKED_THROUGH = 64 << 20  # bytes of data from the start on in which a volume may begin at any sector
+LOOKED_THROUGH_AFAR = 16 << 20  # of a URL, of which nothing beyond is looked at
 ALIGNED = 1 << 20  # where partitions begin mostly
 MOST_PLACES = 4096  # looked at beyond these
 HEAD = struct.Struct("<4s12xI16xQ")  # magic, log_blocksize, block_count of a superblock
@@ -35,29 +37,32 @@ def unlisted_volumes(device: Device, *, everywhere: bool = False) -> Iterator[Un
     """The volumes that begin behind the start of a device, in their order, none that lies in another one.
 
     `everywhere`: in every sector of the device, read once; else in the first LOOKED_THROUGH of its data, and at the
-    next MOST_PLACES multiples of ALIGNED.
+    next MOST_PLACES multiples of ALIGNED; of a URL in the first LOOKED_THROUGH_AFAR only.
     """
     base, shift = (device.base, device.start) if isinstance(device, Slice) else (device, 0)
     end = 0
-    for start in _candidates(device, everywhere):
+    for start in _candidates(device, everywhere, not everywhere and is_url(base.name)):
         length = _length_at(device, start) if start >= end and start else 0
         if length:
             yield Unlisted(start, length, f"{base.name}@+{shift + start}")
             end = start + length
 
 
-def _candidates(device: Device, everywhere: bool) -> Iterator[int]:
+def _candidates(device: Device, everywhere: bool, afar: bool) -> Iterator[int]:
     """Where the magic is, less its place in a volume, rising."""
     looked = places = 0
+    most = LOOKED_THROUGH_AFAR if afar else LOOKED_THROUGH
     for begin, count in device.data_ranges(0, device.size_bytes):
         at, stop = begin // SECTOR * SECTOR, begin + count
-        while at < stop and (everywhere or looked < LOOKED_THROUGH):
+        while at < stop and (everywhere or looked < most):
             size = min(PIECE, stop - at)
             looked += size
             for hit in _hits(device, at, size):
                 if hit >= FIRST:
                     yield hit - FIRST
             at += size
+        if afar and looked >= most:
+            return
         for start in range(-(-at // ALIGNED) * ALIGNED, stop, ALIGNED):
             if places == MOST_PLACES:
                 return

@@ -202,7 +202,8 @@ class Image:
             if sb is None:
                 sb = derived_superblock(self.raw)
                 if sb is None:
-                    choose_superblock(read_superblocks(self.raw.base), self.raw.base)  # where they can't be read
+                    if self.raw.unreadable:  # perhaps they are
+                        choose_superblock(read_superblocks(self.raw.base), self.raw.base)
                     raise
                 self.super_derived = True
             sb = of_another_block_size(self.raw, sb) or sb
