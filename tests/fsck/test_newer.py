@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from f2tools.device import open_device
+from f2tools.f2fs.layout.checkpoint import Checkpoint
+from f2tools.f2fs.volume.checkpoint import seal_head
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.write.recovered import recovered
+from f2tools.fsck.facts.image import open_image
 from tests.dump.craft import f2
 from tests.f2fs.write.volumes import fresh, writable
 from tests.images import reference
@@ -56,9 +60,12 @@ def different(name: str, directory: Path) -> list[str]:
     return [path for path, copy in there.items() if not copy.is_file() or copy.read_bytes() != files[path]]
 
 
+def rows(image: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in f2("fsck", "--json", image).text.splitlines()]
+
+
 def found(image: Path, code: str = "C018") -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in f2("fsck", "--json", image).text.splitlines()]
-    return [row for row in rows if row.get("code") == code]
+    return [row for row in rows(image) if row.get("code") == code]
 
 
 @pytest.mark.parametrize("what", ["tail", "head"])
@@ -176,3 +183,24 @@ def test_a_power_cut_that_may_have_been_all_keeps_no_boot_from_a_repair(tmp_path
     assert not found(image)
     assert f2("fsck", "-p", image).code == 1
     assert f2("fsck", image).code == 0
+
+
+@pytest.mark.parametrize(("further", "field"), [(5_000_000, 8), (1 << 28, 0), (-(1 << 28), 0), (1 << 28, 3)])
+def test_a_tail_that_a_former_file_system_left_behind_does_not_count(further: int, field: int, tmp_path: Path) -> None:
+    """Its versions began at another number, and its packs were longer; the heads are hit in a field, or the version."""
+    image = reference("base").copy(tmp_path / "image").path
+    with Volume(open_device(image)) as volume:
+        version, packs, blocks = volume.cp.checkpoint_ver, volume.packs, volume.cp.cp_pack_total_block_count
+    with image.open("r+b") as file:
+        for pack in packs:
+            head, cp = bytearray(pack.head[:SIZE]), Checkpoint.parse(pack.head)
+            cp.checkpoint_ver, cp.cp_pack_total_block_count, cp.valid_inode_count = version + further, blocks + 4, 77
+            head[: Checkpoint.size] = cp.build()
+            seal_head(cp, head, SIZE)
+            file.seek((pack.blkaddr + blocks + 3) * SIZE)
+            file.write(head)
+            file.seek(pack.blkaddr * SIZE + field)
+            file.write(bytes([pack.head[field] ^ 0x10]))
+    with closing(open_image(image)) as opened:
+        assert opened.cp.checkpoint_ver == version
+    assert [row["code"] for row in rows(image) if row.get("severity") == "error"] == ["C002", "C002"]

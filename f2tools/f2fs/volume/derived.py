@@ -40,6 +40,7 @@ from f2tools.f2fs.layout.constants import (
     SSR,
     SUM_TYPE_DATA,
     SUM_TYPE_NODE,
+    U32_MAX,
 )
 from f2tools.f2fs.layout.footers import MOST_VERSIONS, footers_of, inodes_in, low_cp_ver
 from f2tools.f2fs.layout.nat import NatBlock, NatEntry
@@ -64,6 +65,7 @@ from f2tools.f2fs.volume.sit import live_blkaddrs as sit_blkaddrs
 from f2tools.f2fs.volume.summary import Summaries
 
 SAMPLE = 4096  # nodes looked at
+MADE_WITH = 1  # the version in the nodes that mkfs writes, whatever that of its checkpoint is
 LOOK_EVERY = 32  # blocks of a segment, to see whether there are nodes in it
 
 
@@ -422,7 +424,9 @@ def mended_pack(device: Device, geo: Geometry, index: int) -> list[tuple[int, by
     """What would make a pack valid: its tail in the place of its head, or its head, with a new checksum where only that
     is wrong, in the place of its tail.
 
-    Tails of older packs stay behind that of one that is shorter, so of sound ones the newest counts.
+    Tails of older packs stay behind that of one that is shorter, so of sound ones the newest counts, unless one has the
+    head's version where the head says that it is.  One that is far from the nodes is of a file system that was there
+    before: the versions of each begin at random.
     """
     size = geo.block_size
     start = geo.cp_blkaddr + index * geo.blocks_per_seg
@@ -432,7 +436,7 @@ def mended_pack(device: Device, geo: Geometry, index: int) -> list[tuple[int, by
         return []
     head = Checkpoint.parse(blocks[0])
     room = geo.cp_payload + 2 < head.cp_pack_total_block_count <= geo.blocks_per_seg
-    tails = [(tail.checkpoint_ver, block) for tail, block in sound_tails(blocks, geo)]
+    tails = [(tail.checkpoint_ver, block) for tail, block in _own_tails(device, blocks, head, geo)]
     version, block = max(tails, key=lambda item: item[0], default=(-1, b""))
     newer = room and crc_right(blocks[0].tobytes(), head) and head.checkpoint_ver > version
     if block and not newer:
@@ -442,6 +446,32 @@ def mended_pack(device: Device, geo: Geometry, index: int) -> list[tuple[int, by
         seal_head(head, raw, size)
         return [(start * size, bytes(raw)), ((start + head.cp_pack_total_block_count - 1) * size, bytes(raw))]
     return []
+
+
+def _own_tails(
+    device: Device, blocks: NDArray[np.uint8], head: Checkpoint, geo: Geometry
+) -> list[tuple[Checkpoint, bytes]]:
+    """The sound tails of a pack that are of this volume; the one alone that is that of the head, if there is one."""
+    tails = list(sound_tails(blocks, geo))
+    own = [
+        (tail, block)
+        for tail, block in tails
+        if (tail.checkpoint_ver, tail.cp_pack_total_block_count)
+        == (head.checkpoint_ver, head.cp_pack_total_block_count)
+    ]
+    if own or not tails:
+        return own
+    try:
+        nodes = _nat_copies(device, geo)[1]
+    except F2fsError:
+        nodes = 0
+    if nodes > MADE_WITH + 1:  # else the table has no others yet
+        return _near(tails, nodes)
+    return _near(tails, head.checkpoint_ver & U32_MAX) or tails if head.checkpoint_ver else tails
+
+
+def _near(tails: list[tuple[Checkpoint, bytes]], version: int) -> list[tuple[Checkpoint, bytes]]:
+    return [(tail, block) for tail, block in tails if abs((tail.checkpoint_ver & U32_MAX) - version) < MOST_VERSIONS]
 
 
 def sound_tails(blocks: NDArray[np.uint8], geo: Geometry) -> Iterator[tuple[Checkpoint, bytes]]:
