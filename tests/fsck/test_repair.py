@@ -442,6 +442,7 @@ UNREPAIRABLE = {
 }  # fmt: skip
 UNKNOWN_TO_PEER = {"device-alias"}  # fsck.f2fs 1.15 calls the undamaged image broken
 NAMES_CHANGE = {"name_twice", "entry_of_the_root", "directory_twice", "entry_in_the_wrong_bucket"}
+GIVEN_UP = {"C018", "C019"}  # of two states the older one stays, as a mount has it; what goes with the newer is told
 REPAIRED = [case for case in CASES if case[2] not in UNREPAIRABLE]
 
 
@@ -464,7 +465,7 @@ def test_one_wrong_field_costs_no_file(name: str, image: str, code: str, change:
     assert outcome.done or not worst(code)
     assert_silent(p.path, *p.image.extra, content=code in CONTENT, peer=image not in UNKNOWN_TO_PEER and worst(code))
     now = set(tree_of(p.path, *p.image.extra))
-    assert now >= good or name in NAMES_CHANGE, good - now
+    assert now >= good or name in NAMES_CHANGE or code in GIVEN_UP, good - now
 
 
 def test_the_catalogue_says_why_where_there_is_no_repair() -> None:
