@@ -174,7 +174,7 @@ def unpacked(packed: Path) -> Path:
     if target.exists():
         if target.stat().st_mtime_ns == UNTOUCHED_NS:
             return target
-        target.unlink()  # somebody wrote to it
+        target.unlink(missing_ok=True)  # somebody wrote to it; another process may have seen that, too
     target.parent.mkdir(parents=True, exist_ok=True)
     # Several test processes may do this at once: each into a file of its own, the last rename wins.
     fd, name = tempfile.mkstemp(dir=target.parent, prefix=".new-")
