@@ -288,7 +288,7 @@ CP_PERHAPS_NEWER = _problem(
     "Nothing of that pack says which it was. Either the next checkpoint is gone, and with it what it had of these "
     "nodes, or the power was cut before there was one: then they were written back, never fsync'ed, and no mount shows "
     "them. `fsck --salvage` copies what is found of them into `newer`.",
-    "given up with the pack (C001), as a mount does",
+    "none: it goes with the pack, which is written anew (C001), as a mount does",
 )  # fmt: skip
 CP_LAYOUT = _problem(
     "C015", "pack-layout", ERROR, "the parts of the checkpoint pack don't fit",

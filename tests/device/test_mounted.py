@@ -45,6 +45,7 @@ print("all asked")
 """
 
 
+@pytest.mark.xdist_group("namespaces")  # one made meanwhile has a copy of every mount
 def test_a_mount_point_whose_name_is_not_utf_8_stops_nobody(tmp_path: Path) -> None:
     alone = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
     if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:

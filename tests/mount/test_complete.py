@@ -277,6 +277,7 @@ def test_umount_says_what_keeps_it_from_its_work(tmp_path: Path, mount_in_backgr
     judge(image)
 
 
+@pytest.mark.xdist_group("namespaces")  # one made meanwhile has a copy of every mount
 def test_umount_takes_any_name_of_the_image_and_says_what_a_lazy_one_waits_for(
     tmp_path: Path, mount_in_background: Callable[..., None]
 ) -> None:
@@ -335,6 +336,7 @@ def test_umount_says_who_can_unmount_what_another_user_mounted(tmp_path: Path, m
         _let_go("/mnt")
 
 
+@pytest.mark.xdist_group("namespaces")  # one made meanwhile has a copy of every mount
 def test_umount_says_who_keeps_a_mount_going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_fuse()
     if os.geteuid():

@@ -18,7 +18,10 @@ from tests.mount.mounted import both_servers, mounted, need_fuse
 
 NOBODY = 65534
 LONGEST_SECONDS = 240
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="who is not root tries it in all other tests of the mount")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="who is not root tries it in all other tests of the mount"),
+    pytest.mark.xdist_group("namespaces"),  # one made meanwhile has a copy of every mount
+]
 
 # In a mount namespace of its own: /dev/fuse for everybody, the directory that is closed around Python open, and then
 # the user's lines, as that user.
