@@ -97,7 +97,7 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
             (copies, "copies what can be read, and tries the rest again"),
             ("f2tools doctor COPY", "says what to do with the copy"),
         ]
-    elif report.counts["S009"] and container is None and not can_grow(image, devices):
+    elif report.counts["S009"] and container is None and (devices or not can_grow(image, devices)):
         found.steps = [*found.steps[:1], *_copies(image, devices)]
     return found
 
@@ -105,7 +105,10 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
 def _copies(image: str, devices: Sequence[str]) -> list[tuple[str, str]]:
     """What is done about a device or a partition that is too short: a file can be made longer."""
     says = ("f2tools doctor COPY", "says what to do with a copy in a file; this can't be made longer, a file can")
-    if devices or file_and_part(image)[1]:  # `dd` knows no partition behind an @
+    if devices:  # an undo log keeps the length of the last one only
+        longer = "makes a copy of the device that is too short as long as that was; then name COPY instead"
+        return [("truncate -s SIZE COPY", longer)]
+    if file_and_part(image)[1]:  # `dd` knows no partition behind an @
         return [says]
     return [(f"dd if={pasted(image)} of=COPY bs=1M conv=sparse", "copies it to a file"), says]
 
@@ -218,4 +221,7 @@ def _not_a_volume(image: str, devices: Sequence[str], why: str) -> Diagnosis:
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+    """A remark as a sentence; what begins with the name of a file keeps that as it is."""
+    first = text.partition(" ")[0]
+    begin = text[:1].upper() if first.isalpha() else text[:1]
+    return begin + text[1:] + ("" if text.endswith(".") else ".")

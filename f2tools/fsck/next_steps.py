@@ -68,6 +68,12 @@ def say_next_step(path: str, devices: tuple[str, ...], other: str, report: Check
             " nothing else is wrong"
         )
         return
+    if report.counts["S009"] and devices:  # an undo log keeps the length of the last one only
+        click.echo(
+            f"{salvaged}; to repair, copy the device that is too short, make the copy as long as it was, such as with"
+            " truncate(1), and name it instead"
+        )
+        return
     if report.counts["S009"] and not can_grow(path, devices):
         click.echo(f"{salvaged}; it can't be made longer: to repair, copy it to a file, then {command('fsck COPY')}")
         return
