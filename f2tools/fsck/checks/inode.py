@@ -41,7 +41,7 @@ from f2tools.f2fs.layout.hashes import inode_checksums
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.fsck import problems
 from f2tools.fsck.facts.arrays import any_within
-from f2tools.fsck.facts.inodes import EXTRA_SIZES, InodeBatch
+from f2tools.fsck.facts.inodes import EXTRA_SIZES, InodeBatch, max_inline_xattr
 from f2tools.fsck.facts.sound import KNOWN_FLAGS
 from f2tools.fsck.findings import Finding, Problem
 from f2tools.fsck.plans import (
@@ -119,7 +119,7 @@ def check_extra(batch: InodeBatch) -> Iterator[Finding]:
     if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
         words = head["i_inline_xattr_size"]
         inline = has & ~odd & ((head["i_inline"] & F2FS_INLINE_XATTR) != 0) & ~batch.no_xattr
-        most = geo.addrs_per_inode - batch.extra // 4 - 1
+        most = max_inline_xattr(geo)
         other = has & ~odd & (batch.inline_xattr != words)  # the header of the attributes, and other inodes, say so
         bad = (inline & (words == 0)) | (has & ~odd & (words > most)) | other
         better = np.where(other, batch.inline_xattr, 50)

@@ -48,6 +48,7 @@ from f2tools.lazy import dataclass
 from f2tools.native import core
 
 EXTRA_SIZES = (4, 8, 12, 24, 36)  # where the extra attributes of released kernels and tools end
+MIN_INLINE_DENTRY_SIZE = 40  # bytes
 MIN_INLINE_DENTRIES = 40  # bytes; a directory inside its inode has more
 HEAD_BYTES = INODE_ADDR_OFFSET + InodeExtra.size + 4
 SPECIAL = (stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
@@ -287,6 +288,11 @@ def _lost_extra(
     return lost
 
 
+def max_inline_xattr(geo: Geometry) -> int:
+    """Words that attributes inside an inode may have; see MAX_INLINE_XATTR_SIZE in fs/f2fs/xattr.h."""
+    return geo.addrs_per_inode - EXTRA_SIZES[-1] // 4 - DEF_INLINE_RESERVED_SIZE - MIN_INLINE_DENTRY_SIZE // 4
+
+
 def _flexible_words(
     image: Image, head: NDArray[np.void], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
 ) -> NDArray[np.int64]:
@@ -296,7 +302,7 @@ def _flexible_words(
     have had another.
     """
     geo = image.geo
-    said, most = head["i_inline_xattr_size"].astype(np.int64), geo.addrs_per_inode - extra // 4 - 1
+    said, most = head["i_inline_xattr_size"].astype(np.int64), max_inline_xattr(geo)
     possible = said[(extra >= 4) & (said <= most)]
     if not possible.size:
         return said
