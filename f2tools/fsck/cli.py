@@ -415,6 +415,8 @@ def _say_result(path: str, outcome: Outcome, undo: str | None, way: Way, newer: 
         further = "; get a whole copy of it"
     elif way.careful and not outcome.complete:
         further = f"; -p gives nothing up: {command('fsck -y --undo FILE', path)} repairs more, and says what is lost"
+    elif not (outcome.better or way.rescue):
+        further = f"; {command('fsck --rescue', path)} tries more, and writes nothing"
     if newer is not None and outcome.better:
         say_given_up(path, newer, undo, dry_run=way.dry_run)
     if not outcome.better:

@@ -22,7 +22,7 @@ from f2tools.copyout.walk import shown
 from f2tools.device import Device
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.wrappers import StaysOpen
-from f2tools.errors import F2fsError
+from f2tools.errors import F2fsError, NotF2fs
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.recovered import recovered
 from f2tools.fsck.check import DEFAULT_MEMORY, check
@@ -41,6 +41,7 @@ from f2tools.fsck.fates import (
 from f2tools.fsck.losses import Losses
 from f2tools.fsck.newer import Newer, give_up_older
 from f2tools.fsck.repair.rounds import Outcome, Repairer
+from f2tools.fsck.rescue import prepare as rescue
 from f2tools.newfile import create_in, open_directory
 from f2tools.text import printable
 
@@ -171,6 +172,15 @@ def salvage(
     return result
 
 
+def _rescued(prepare: Preparation | None) -> Preparation:
+    """The same preparation, and then that of a rescue."""
+
+    def prepared(overlay: Overlay, memory_bytes: int) -> list[str]:
+        return [*(prepare(overlay, memory_bytes) if prepare is not None else []), *rescue(overlay, memory_bytes)]
+
+    return prepared
+
+
 def _newer(prepare: Preparation | None, newer: Newer) -> Preparation:
     """The same preparation, and then the newer state counts, not the checkpoint in use."""
 
@@ -190,12 +200,18 @@ def _salvage(
     memory_bytes: int,
     prepare: Preparation | None,
     advance: Callable[[int], None] | None,
+    rescued: bool = False,
 ) -> Salvage:
     losses = Losses(device)
     repairer = Repairer(device, memory_bytes, watch=losses.watch)
     prepared = prepare(repairer.overlay, memory_bytes) if prepare is not None else []
     outcome, trouble = _repair(repairer)
-    volume = _volume(CutOffOverlay(repairer.overlay))
+    try:
+        volume = _volume(CutOffOverlay(repairer.overlay))
+    except NotF2fs:  # the repair gave up, and no checkpoint is valid
+        if rescued:
+            raise
+        return _salvage(device, image, target, keep, memory_bytes, _rescued(prepare), advance, rescued=True)
     copied = extract(volume, os.path.join(target, FILES), keep=keep, advance=advance)
     result = Salvage(image, target, copied, behind=repairer.newer)
     if outcome is not None:

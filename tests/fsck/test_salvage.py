@@ -15,6 +15,7 @@ import f2tools
 from f2tools.f2fs.volume.volume import File
 from f2tools.fsck.salvage import FILES
 from tests.dump.craft import f2
+from tests.fsck import fuzz
 from tests.fsck.craft import Patient
 from tests.images import Reference, reference
 
@@ -187,3 +188,21 @@ def test_what_was_written_since_the_tables_is_found_without_them(name: str, tmp_
     assert not [path for path, copy in there.items() if not copy.is_file()]
     sums = {path: hashlib.sha256(copy.read_bytes()).hexdigest() for path, copy in there.items()}
     assert sums == {path: entry["sha256"] for path, entry in files.items()}
+
+
+def test_where_a_repair_gives_up_without_a_checkpoint_a_rescue_copies(tmp_path: Path) -> None:
+    image = reference("sections").copy(tmp_path).path
+    with image.open("r+b") as file:
+        for offset, data in fuzz.damage("sections", 1_040_230):
+            file.seek(offset)
+            file.write(data)
+    report = salvaged(image, tmp_path / "out", code=4)
+    good = contents(reference("sections").path)
+    lost = wrong(good, tmp_path / "out")
+    told = {entry["path"] for kind in ("partial", "guessed") for entry in report[kind]}
+    assert len(good) - len(lost) > 40
+    assert {name for name in lost if (tmp_path / "out" / FILES / name.lstrip("/")).exists()} == told
+    refused = f2("fsck", "-y", image)
+    assert (refused.code, "f2tools fsck --rescue" in refused.err) == (4, True)
+    assert f2("fsck", "-y", "--rescue", "--undo", tmp_path / "undo", image).code == 1
+    assert f2("fsck", image).code == 0
