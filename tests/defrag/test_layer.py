@@ -16,12 +16,10 @@ from f2tools.device.media.image import FileDevice
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.volume.volume import open_volume
 from f2tools.f2fs.write.volume import WritableVolume
-from f2tools.flash.vsl import create_vsl
 from f2tools.resize.plan import DoesNotFit
 from f2tools.resize.resize import resize
 from tests.f2fs.write.consistency import assert_consistent
-from tests.f2fs.write.volumes import writable
-from tests.mkfs.tools import f2mkfs
+from tests.f2fs.write.volumes import thin_layer, writable
 
 MIB = 1 << 20
 PIECE = 128 << 10
@@ -37,10 +35,7 @@ def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    path = tmp_path / "layer.vsl"
-    create_vsl(path, HELD, space_blocks=SPACE // 512).close()
-    f2mkfs("-q", path)
-    return path
+    return thin_layer(tmp_path, HELD, SPACE)
 
 
 def content(name: str, size: int) -> bytes:

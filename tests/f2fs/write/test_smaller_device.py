@@ -16,9 +16,10 @@ from f2tools.errors import DeviceError, NoRoom
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.volume import WritableVolume, discard_unneeded
-from f2tools.flash.vsl import Vsl, create_vsl
+from f2tools.flash.vsl import Vsl
 from tests.dump.craft import f2
 from tests.f2fs.write.consistency import assert_consistent
+from tests.f2fs.write.volumes import thin_layer
 from tests.mkfs.tools import f2mkfs
 
 MIB = 1 << 20
@@ -45,10 +46,7 @@ def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    path = tmp_path / "layer.vsl"
-    create_vsl(path, HELD, space_blocks=SPACE // 512).close()
-    f2mkfs("-q", path)
-    return path
+    return thin_layer(tmp_path, HELD, SPACE)
 
 
 def opened(image: Path) -> Vsl:

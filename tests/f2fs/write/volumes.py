@@ -21,6 +21,7 @@ from f2tools.f2fs.layout.constants import F2FS_COMPR_FL, F2FS_FEATURE_PRJQUOTA, 
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.write.volume import Policy, WritableVolume
+from f2tools.flash.vsl import create_vsl
 from tests import judges
 from tests.f2fs.write.consistency import assert_consistent
 from tests.f2fs.write.model import BLOCK, Model, Node
@@ -31,6 +32,14 @@ FULL = "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,project_quo
 SECTOR = 512  # what a disk writes whole
 MAKING = ("create", "mkdir", "symlink")
 FIELDS = ("uid", "gid", "links", "size", "target", "rdev", "flags", "projid", "xattrs")
+
+
+def thin_layer(directory: Path, held: int, space: int) -> Path:
+    """A fresh volume as large as `space` on a storage layer that holds so many bytes."""
+    path = directory / "layer.vsl"
+    create_vsl(path, held, space_blocks=space // 512).close()
+    f2mkfs("-q", path)
+    return path
 
 
 @cache
