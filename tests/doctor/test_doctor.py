@@ -193,15 +193,19 @@ def test_a_partition_that_is_too_short_is_not_sent_to_a_repair(tmp_path: Path) -
     assert disk.read_bytes() == before
 
 
-def test_of_several_devices_one_that_is_too_short_is_to_be_made_longer_in_a_copy(tmp_path: Path) -> None:
-    first, second, third = (tmp_path / name for name in ("a.img", "b.img", "c.img"))
-    f2("mkfs", "-q", first, "--size", "64M", "-c", second, "--size", "64M", "-c", third, "--size", "64M")
+def test_of_several_devices_one_that_is_too_short_is_to_be_made_longer_in_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the superblock has 64 bytes for the name of a device
+    first, second, third = "a.img", "b.img", "c.img"
+    made = f2("mkfs", "-q", first, "--size", "64M", "-c", second, "--size", "64M", "-c", third, "--size", "64M")
+    assert made.code == 0, made.err
     os.truncate(second, 30 << 20)
     said = json.loads(f2("doctor", "--json", first, "--device", second, "--device", third).out)
     assert [step["command"] for step in said["steps"]][1:] == ["truncate -s SIZE COPY"]
     assert said["risks"][0].startswith(f"{second} is cut off"), said["risks"]
     told = f2("fsck", first, "--device", second, "--device", third).out.decode().splitlines()[-1]
     assert told.endswith("such as with truncate(1), and name it instead")
-    copy = shutil.copy(second, tmp_path / "copy")
+    copy = shutil.copy(second, "copy")
     os.truncate(copy, 64 << 20)
     assert f2("fsck", first, "--device", copy, "--device", third).code == 0
