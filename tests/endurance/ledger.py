@@ -25,13 +25,14 @@ CASES = HERE / "cases.json"  # campaign -> case -> how it ended the last time, a
 PAGE = ROOT / "docs" / "endurance.md"
 ROW = 4  # numbers with the same distance that are written as one range
 NO_SEED = "-"  # of what was found beside the pieces
+LONG = 120  # characters of seeds that the page has no room for
 HEAD = """# Endurance
 
 This page is generated from `tests/endurance/results.json` and `findings.json` by `make endurance-ledger`. It says what
 was really run of the tests that have no end. `make endurance LIST=1` lists the campaigns, `make endurance SHARD=3/20`
 runs the third of twenty shards for at most 60 minutes on two cores; run again, it goes on where it ended. A piece does
 the same each time, as its seed says; `python -m tests.endurance piece CAMPAIGN SEED` repeats one. Of seeds, `12-40/7`
-means each seventh from 12 to 40.
+means each seventh from 12 to 40; where they are many, `results.json` has them all.
 
 """
 
@@ -179,7 +180,7 @@ def _campaign(campaign: Campaign, rows: list[dict[str, Any]], notes: list[dict[s
     for row in rows:
         counts = "; ".join(f"{count:,} {name}" for name, count in row["counts"].items())
         counts = f" ({counts})" if counts else ""
-        yield (f"| `{row['commit']}` | {row['seeds']} | {row['done']:,} {campaign.unit}{counts} | {row['minutes']:.0f}"
+        yield (f"| `{row['commit']}` | {_briefly(row['seeds'])} | {row['done']:,} {campaign.unit}{counts} | {row['minutes']:.0f}"
                f" | {row['found'] or '-'} |\n")  # fmt: skip
     yield "\n"
     for note in notes:
@@ -187,6 +188,14 @@ def _campaign(campaign: Campaign, rows: list[dict[str, Any]], notes: list[dict[s
         yield f"- Found{where}: {note['what']} {note['became']}\n"
     if notes:
         yield "\n"
+
+
+def _briefly(seeds: str) -> str:
+    """The seeds, or how many there are of them, and between which."""
+    if len(seeds) <= LONG:
+        return seeds
+    all_of_them = numbers(seeds)
+    return f"{len(all_of_them):,} from {min(all_of_them)} to {max(all_of_them)}"
 
 
 def _plain(said: str) -> str:
