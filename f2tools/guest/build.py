@@ -159,9 +159,12 @@ def key(kernel: Kernel, more: Path | None) -> str:
 
 
 def find_kernel(root: Path = Path("/")) -> Kernel | None:
-    """The newest kernel installed under `root` that can mount f2fs."""
+    """The newest kernel installed under `root` that can mount f2fs.
+
+    A package since Debian 13 has its modules in usr/lib, without the link at lib.
+    """
     found = []
-    for modules in root.glob("lib/modules/*"):
+    for modules in (path for lib in ("lib", "usr/lib") for path in root.glob(f"{lib}/modules/*")):
         image = root / "boot" / f"vmlinuz-{modules.name}"
         if os.access(image, os.R_OK) and list(modules.glob("kernel/fs/f2fs/f2fs.ko*")):
             found.append(Kernel(modules.name, image, modules))
