@@ -383,6 +383,13 @@ def undo_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def emit(lines: Iterable[str]) -> None:
+    """Write text as it comes; much of it is quicker than by `click.echo`, which flushes each line."""
+    for text in lines:
+        sys.stdout.write(text)
+    sys.stdout.flush()
+
+
 def print_json(value: Any) -> None:
     """Print one JSON document; undecodable name bytes stay lone surrogates, as in `os.fsdecode`."""
     import json

@@ -15,6 +15,7 @@ from f2tools.f2fs.layout.constants import BLOCK_SIZES, CURSEG_NAMES
 from f2tools.options import (
     checkpoint_option,
     device_option,
+    emit,
     image_argument,
     json_option,
     key_option,
@@ -65,13 +66,6 @@ def address(_ctx: click.Context, param: click.Parameter, text: str) -> int:
         return int(text, 16 if text.lower().startswith("0x") else 10)
     except ValueError:
         raise click.BadParameter(f"{text!r} is not a number; write 4711 or 0x1267", param=param) from None
-
-
-def emit(lines: Iterable[str]) -> None:
-    """Write text as it comes."""
-    for text in lines:
-        sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 # -- the volume as a whole --------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from f2tools import newfile
 from f2tools.forensics.cli import say_unreadable
 from f2tools.options import (
     device_option,
+    emit,
     force_option,
     human_size,
     image_argument,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from f2tools.f2fs.volume.layouts import Layout
     from f2tools.f2fs.volume.volume import Volume
     from f2tools.forensics.remembered import Owner, Remembered
+    from f2tools.forensics.strings import String
 
 INDEX_HELP = "Take owners from the index that `f2tools scan` made.  [default: scan now]"
 
@@ -75,6 +77,15 @@ def _whose(owner: Owner | None) -> str:
         return f"node {owner.nid} [{owner.ofs_in_node}]"
     path = "" if owner.path is None else " " + printable_name(os.fsdecode(owner.path))
     return f"inode {owner.ino} [{owner.ofs_in_node}]{path}"
+
+
+def _string_lines(found: Iterable[String]) -> Iterator[str]:
+    """A line for each; those of a block follow each other, and have the same owner."""
+    last, whose = None, _whose(None)
+    for offset, text, live, owner in found:
+        if owner is not last:
+            last, whose = owner, _whose(owner)
+        yield f"{offset:#014x} {'+' if live else '-'} {whose}: {printable(text)}\n"
 
 
 def _say_unreadable(unreadable: list[int]) -> None:
@@ -220,11 +231,8 @@ def strings(
 
     unreadable: list[int] = []
     with _remembered(image, devices, (), index_path, layout) as (volume, remembered):
-        for one in find_strings(volume, remembered, least, encoding, free=free, unreadable=unreadable):
-            if as_json:
-                click.echo(json.dumps(one.as_dict()))
-            else:
-                click.echo(f"{one.offset:#014x} {'+' if one.live else '-'} {_whose(one.owner)}: {printable(one.text)}")
+        found = find_strings(volume, remembered, least, encoding, free=free, unreadable=unreadable)
+        emit(f"{json.dumps(one.as_dict())}\n" for one in found) if as_json else emit(_string_lines(found))
     _say_unreadable(unreadable)
 
 

@@ -60,12 +60,14 @@ def find_strings(
         breaks = (np.flatnonzero(~joined) + 1) * size
         flat = blocks.content.reshape(-1)
         content = flat.data
-        for start, end in _pieces(_candidates(flat, encoding, least), breaks):
+        last, place, alive, owner = -1, 0, False, None
+        for start, end in _pieces(*_candidates(flat, encoding, least), breaks):
             for match in pattern.finditer(content, start, end):
                 row, inside = divmod(match.start(), size)
-                owner = remembered.owner(int(types[row]), *entries[row].item()) if known[row] else None
-                offset = int(blocks.blkaddrs[row]) * size + inside
-                yield String(offset, match[0].decode(codec, "replace"), bool(live[row]), owner)
+                if row != last:
+                    last, place, alive = row, int(blocks.blkaddrs[row]) * size, bool(live[row])
+                    owner = remembered.owner(int(types[row]), *entries[row].item()) if known[row] else None
+                yield String(place + inside, match[0].decode(codec, "replace"), alive, owner)
 
 
 _PRINTABLE = np.zeros(256, np.bool_)
@@ -73,8 +75,8 @@ _PRINTABLE[0x20:0x7F] = _PRINTABLE[0x09] = True
 _LEADS = ((2, 0xC3, 0xDF), (3, 0xE0, 0xEF), (4, 0xF0, 0xF4))  # of UTF-8: bytes of the character, first bytes
 
 
-def _candidates(data: NDArray[np.uint8], encoding: str, least: int) -> list[tuple[int, int]]:
-    """(start, end) of where a string may be: runs of bytes that can be in one.  Much quicker than the pattern."""
+def _candidates(data: NDArray[np.uint8], encoding: str, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Starts and ends of where a string may be: runs of bytes that can be in one.  Much quicker than the pattern."""
     stride = 1
     if encoding == "utf-16":
         stride = 2
@@ -90,10 +92,10 @@ def _candidates(data: NDArray[np.uint8], encoding: str, least: int) -> list[tupl
         width += step
     found = np.flatnonzero(fitting)
     if not found.size:
-        return []
+        return found, found
     cuts = np.flatnonzero(np.diff(found) > stride) + 1
     firsts, lasts = found[np.append(0, cuts)], found[np.append(cuts - 1, found.size - 1)]
-    return list(zip(firsts.tolist(), (lasts + least * stride).tolist(), strict=True))
+    return firsts, lasts + least * stride
 
 
 def _add_characters(fitting: NDArray[np.bool_], data: NDArray[np.uint8]) -> None:
@@ -109,10 +111,13 @@ def _add_characters(fitting: NDArray[np.bool_], data: NDArray[np.uint8]) -> None
             fitting[at + i] = True
 
 
-def _pieces(ranges: list[tuple[int, int]], breaks: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+def _pieces(starts: NDArray[np.int64], ends: NDArray[np.int64], breaks: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """The ranges, cut where one file ends and another begins."""
-    for start, end in ranges:
-        for cut in breaks[np.searchsorted(breaks, start, "right") : np.searchsorted(breaks, end)].tolist():
-            yield start, cut
-            start = cut
-        yield start, end
+    # Ranges don't overlap, so their ends and the cuts within them are in order when they are sorted each by itself.
+    after = np.searchsorted(starts, breaks, "left") - 1  # the range that begins before a break
+    within = breaks[(after >= 0) & (breaks < ends[after])] if starts.size else breaks[:0]
+    yield from zip(
+        np.sort(np.concatenate((starts, within))).tolist(),
+        np.sort(np.concatenate((ends, within))).tolist(),
+        strict=True,
+    )

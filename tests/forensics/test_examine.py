@@ -514,7 +514,13 @@ def test_the_quick_search_for_strings_leaves_none_out(encoding: str) -> None:
         pattern = re.compile(b"%b{%d,%d}" % (unit, least, 65536))
         wanted = [match.span() for match in pattern.finditer(data)]
         ranges = _candidates(np.frombuffer(data, np.uint8), encoding, least)
-        found = [match.span() for start, end in ranges for match in pattern.finditer(data, start, end)]
+        found = [
+            match.span()
+            for start, end in _pieces(*ranges, np.array([], int))
+            for match in pattern.finditer(data, start, end)
+        ]
         assert found == wanted
         assert found or least > 6
-    assert list(_pieces([(5, 9), (10, 30)], np.array([10, 20, 25, 30]))) == [(5, 9), (10, 20), (20, 25), (25, 30)]
+    cut = _pieces(np.array([5, 10]), np.array([9, 30]), np.array([2, 9, 10, 20, 25, 30, 31]))
+    assert list(cut) == [(5, 9), (10, 20), (20, 25), (25, 30)]
+    assert list(_pieces(np.array([], int), np.array([], int), np.array([10]))) == []
