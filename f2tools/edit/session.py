@@ -98,12 +98,16 @@ class Session:
         return [(name, entry.ino) for name, entry in zip(dirs.shown(directory, found), found, strict=True)]
 
     def below(self, ino: int, path: bytes) -> Iterator[tuple[bytes, int]]:
-        """(path, inode number) of a directory and everything in it, parents first; links are not followed."""
+        """(path, inode number) of a directory and everything in it, parents first; links are not followed.
+
+        No inode may be held from one to the next: those that were read go again where they are many.
+        """
         met: set[int] = set()
         todo = [(path, ino)]
         while todo:
             here, number = todo.pop()
             yield here, number
+            self.volume.nodes.shrink()
             inode = self.live(number)
             if not inode.is_dir:
                 continue

@@ -18,7 +18,10 @@ import pytest
 import f2tools
 from f2tools.dump.manifest import manifest
 from f2tools.edit.modes import change_mode, parse_time
+from f2tools.edit.paths import Inside
+from f2tools.edit.session import session
 from f2tools.errors import Usage
+from f2tools.f2fs.write import node
 from tests import images, judges
 from tests.dump.craft import f2
 from tests.f2fs.write.consistency import assert_consistent
@@ -285,6 +288,24 @@ def test_images_of_the_kernel_can_be_changed(name: str, source: Path, tmp_path: 
     for path in before:
         assert entries[path].get("sha256") == before[path].get("sha256"), path
     judges.fsck_clean(case.path)
+
+
+def test_a_walk_over_many_files_keeps_few_in_memory(
+    image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "CLEAN_NODES_HELD", 20)
+    many = tmp_path / "many"
+    many.mkdir()
+    for number in range(300):
+        (many / f"{number}").touch()
+    done("cp", "-r", many, f"{image}:/")
+    held = []
+    with session(str(image), dry_run=True) as here:
+        for _path, ino in here.below(here.find(Inside("", b"/many")).ino, b"/many"):
+            assert here.live(ino).ino == ino
+            held.append(len(here.volume.nodes._blocks))
+    assert len(held) == 301
+    assert max(held) < 40
 
 
 @pytest.mark.kernel
