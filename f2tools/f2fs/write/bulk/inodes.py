@@ -69,6 +69,7 @@ _INLINE = InodeLayout.offset_of("i_inline")
 _SIZE = slice(InodeLayout.offset_of("i_size"), InodeLayout.offset_of("i_size") + 8)
 _BUILT = 16384  # names in directories that are built together
 _HASHED = 4096  # names at a time: more don't stay in a processor's cache
+_AREAS_HELD = 1024  # layouts of xattrs that are remembered: most files of a tree have one of a few
 _NO_HASHES = np.zeros(0, np.uint32)
 
 
@@ -254,6 +255,8 @@ class _Loader:
             key = (("", bytes([file.mode >> 8, file.mode & 255])), *sorted(file.entry.xattrs.items()))
             found = self._xattr_areas.get(key)
             if found is None:
+                if len(self._xattr_areas) >= _AREAS_HELD:
+                    self._xattr_areas.clear()
                 found = lay_out_xattrs(file.entry, self.target.inline_xattr_size, self.geo.block_size)
                 self._xattr_areas[key] = found
             file.mode, file.inline, file.xattr_node = found
@@ -432,6 +435,8 @@ class _Loader:
             if (are_dirs == directory).any():
                 kind = policy.node_log(direct=True, directory=directory)
                 nodes.write_blocks(kind, nids[are_dirs == directory], rows[are_dirs == directory])
+        for file in extra:
+            file.xattr_node = None  # the files themselves stay to the end
 
 
 def tail_of(name: bytes) -> bytes:
