@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from f2tools.device.buffers import byte_view
 from f2tools.flash.checksums import crc32
-from f2tools.flash.extents import ExtentMap
+from f2tools.flash.extents import ExtentMap, runs_of
 from f2tools.flash.format import (
     BLOCK,
     BLOCKS,
@@ -260,11 +260,9 @@ class Cleaner:
         if not vblocks.size:
             return none
         slots = (pages[:, None] * spp + np.arange(spp))[used]
-        follows = (vblocks[1:] - vblocks[:-1] == 1) & (np.diff(slots) == 1)
-        cuts = (np.flatnonzero(~follows) + 1).tolist()
         base = block * log.slots_per_block
         living: list[NDArray[np.intp]] = []
-        for at, to in pairwise([0, *cuts, vblocks.size]):
+        for at, to in pairwise(runs_of(vblocks, slots).tolist()):
             vblock, lies = int(vblocks[at]), base + int(slots[at])
             for start, length, address in self.map.lookup(vblock, to - at):
                 if address - lies == start - vblock:

@@ -22,6 +22,21 @@ LOADED = LEAF * 3 // 4  # how full leaves are that are made from arrays
 Extent = tuple[int, int, int]  # start, count, address
 
 
+def runs_of(vblocks: NDArray[np.uint64], places: NDArray[np.integer] | None = None) -> NDArray[np.intp]:
+    """Where each run of virtual blocks begins that follow each other in the space, and in their places; then the end.
+
+    Block 0 does not follow the last block of a space of 2^64.
+    """
+    follows = _follow(vblocks) if places is None else _follow(vblocks) & _follow(places)
+    heads = np.flatnonzero(np.append(vblocks.size > 0, ~follows))
+    return np.append(heads, vblocks.size)
+
+
+def _follow(numbers: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Whether each is one more than the one before it; unsigned differences alone would go around."""
+    return (numbers[1:] > numbers[:-1]) & (numbers[1:] - numbers[:-1] == 1)
+
+
 class _Leaf:
     """Some extents in order."""
 

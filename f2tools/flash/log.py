@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from f2tools.device.buffers import byte_view
 from f2tools.errors import DeviceError, NoRoom
 from f2tools.flash.checksums import crc32
+from f2tools.flash.extents import runs_of
 from f2tools.flash.format import (
     BLOCK,
     DATA,
@@ -363,10 +364,8 @@ class Log:
 
     def _place(self, vblocks: NDArray[np.uint64], address: int) -> None:
         """Report the places of blocks, run by run."""
-        cuts = (np.flatnonzero(vblocks[1:] - vblocks[:-1] != 1) + 1).tolist()
-        for at, to in pairwise([0, *cuts, len(vblocks)]):
-            if to > at:
-                self._placing.placed(int(vblocks[at]), to - at, address + at)
+        for at, to in pairwise(runs_of(vblocks).tolist()):
+            self._placing.placed(int(vblocks[at]), to - at, address + at)
 
     def _address(self, slot: int) -> int:
         return (self.block * self.medium.pages_per_block + self.page) * self.slots_per_page + slot

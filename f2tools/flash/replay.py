@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt, Where
 from f2tools.flash.checksums import crc32
-from f2tools.flash.extents import ExtentMap
+from f2tools.flash.extents import ExtentMap, runs_of
 from f2tools.flash.format import (
     BLOCK,
     BLOCKS,
@@ -301,9 +301,8 @@ class _Replay:
         addresses = ((block * self.medium.pages_per_block + pages[:, None]) * spp + np.arange(spp))[used].astype(
             np.int64
         )
-        follows = (np.diff(vblocks) == 1) & (np.diff(addresses) == 1)
-        heads = np.flatnonzero(np.append(vblocks.size > 0, ~follows))
-        return vblocks[heads], np.diff(np.append(heads, vblocks.size)), addresses[heads]
+        edges = runs_of(vblocks, addresses)
+        return vblocks[edges[:-1]], np.diff(edges), addresses[edges[:-1]]
 
     def _take_records(self, block: int, content: bytes) -> None:
         for row in Record.table(content):
@@ -537,6 +536,5 @@ def _single(
     blocks, places = blocks[order], places[order]
     last = np.append(blocks[1:] != blocks[:-1], True)
     blocks, places = blocks[last], places[last]
-    follows = (blocks[1:] - blocks[:-1] == 1) & (places[1:] - places[:-1] == 1)
-    heads = np.flatnonzero(np.append(True, ~follows))
-    return blocks[heads], np.diff(np.append(heads, len(blocks))).astype(np.uint64), places[heads]
+    edges = runs_of(blocks, places)
+    return blocks[edges[:-1]], np.diff(edges).astype(np.uint64), places[edges[:-1]]

@@ -309,6 +309,7 @@ class Vsl(Device):
 
     def placed(self, start: int, count: int, address: int) -> None:
         """Note the new places of blocks."""
+        assert start + count <= WHOLE_SPACE, (start, count)
         self._changed = True
         self._forget(self.map.set(start, count, address))
         self.table.live[address // self._spb] += count

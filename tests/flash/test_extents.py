@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from f2tools.flash import extents
-from f2tools.flash.extents import ExtentMap
+from f2tools.flash.extents import ExtentMap, runs_of
 
 
 def flat(pairs: list[tuple[int, int, int]]) -> dict[int, int]:
@@ -52,3 +53,29 @@ def test_an_extent_of_scattered_blocks_takes_no_more_than_48_bytes() -> None:
     for _ in range(20_000):
         mapped.set(chance.randrange(1 << 40), 1, chance.randrange(1 << 40))
     assert 20 * mapped.extents < mapped.memory_bytes() <= 48 * mapped.extents
+
+
+END = 1 << 64
+RUNS = {
+    "one run": ([5, 6, 7], [1, 2, 3], [0, 3]),
+    "a leap in the space": ([5, 7], [1, 2], [0, 1, 2]),
+    "a leap in the log": ([5, 6], [1, 3], [0, 1, 2]),
+    "downwards": ([6, 5], [2, 1], [0, 1, 2]),
+    "one block": ([END - 1], [1], [0, 1]),
+    "up to the last block": ([END - 2, END - 1], [1, 2], [0, 2]),
+    "the last block, and block 0": ([END - 1, 0, 1], [1, 2, 3], [0, 1, 3]),
+    "nothing": ([], [], [0]),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("signed", [np.uint64, np.int64])
+def test_a_run_is_of_neighbours_in_the_space_and_in_the_log(name: str, signed: type[np.integer]) -> None:
+    vblocks, places, edges = RUNS[name]
+    assert runs_of(np.array(vblocks, np.uint64), np.array(places, signed)).tolist() == edges
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if "log" not in name])
+def test_without_places_a_run_is_of_neighbours_in_the_space(name: str) -> None:
+    vblocks, _, edges = RUNS[name]
+    assert runs_of(np.array(vblocks, np.uint64)).tolist() == edges

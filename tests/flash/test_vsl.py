@@ -133,6 +133,62 @@ def test_the_space_is_sparse_and_reaches_to_its_last_block() -> None:
         vsl.pwrite((1 << 73) - 100, bytes(512))
 
 
+LAST = WHOLE_SPACE - 1
+AROUND = {
+    "scattered": lambda vsl, one, two: vsl.write_scattered(np.array([LAST, 0], np.uint64), one + two),
+    "as one": lambda vsl, one, two: vsl.write_atomic([(LAST, one), (0, two)]),
+    "one after the other": lambda vsl, one, two: (vsl.write_vblocks(LAST, one), vsl.write_vblocks(0, two)),
+    "and the one before again": lambda vsl, one, two: (
+        vsl.write_vblocks(LAST - 1, one * 2), vsl.write_vblocks(0, two), vsl.write_vblocks(LAST - 1, two),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", AROUND)
+def test_block_0_does_not_follow_the_last_block_of_the_space(how: str) -> None:
+    vsl = create_on_device(Memory(SHAPE.image_bytes), SIZE, SHAPE, space_blocks=WHOLE_SPACE)
+    one, two = b"1" * 512, b"2" * 512
+    for _ in range(2):  # the second time both are mapped already
+        AROUND[how](vsl, one, two)
+        vsl.flush()
+        there = reopened(vsl), reopened(vsl, use_checkpoint=False)
+        for layer_now in (vsl, *there):
+            assert (layer_now.read_vblocks(LAST, 1), layer_now.read_vblocks(0, 1)) == (one, two)
+        while not vsl._cleaner.blocks_cleaned:
+            vsl.write_vblocks(1000, bytes(4096))
+        assert (vsl.read_vblocks(LAST, 1), vsl.read_vblocks(0, 1)) == (one, two)
+        vsl.flush()
+        assert sorted(blocks_of(reopened(vsl, use_checkpoint=False))) == sorted(blocks_of(vsl))
+        vsl._cleaner.blocks_cleaned = 0
+    vsl.close()
+
+
+def test_blocks_around_the_end_of_the_space_keep_their_content() -> None:
+    """Against a dict: some blocks at both ends, written, trimmed, cleaned and opened again in any order."""
+    chance, model = random.Random(7), dict[int, bytes]()
+    vsl = create_on_device(Memory(SHAPE.image_bytes), SIZE, SHAPE, space_blocks=WHOLE_SPACE)
+    ends = [*range(LAST - 5, LAST + 1), *range(6)]
+    for number in range(600):
+        at, count = chance.randrange(len(ends)), chance.randrange(1, 7)
+        some = ends[at : at + count]
+        content = [number.to_bytes(4, "little") + bytes([block % 251]) * 508 for block in some]
+        what = chance.random()
+        if what < 0.5:
+            vsl.write_scattered(np.array(some, np.uint64), b"".join(content))
+            model.update(zip(some, content, strict=True))
+        elif what < 0.75:
+            vsl.write_atomic(list(zip(some, content, strict=True)))
+            model.update(zip(some, content, strict=True))
+        elif what < 0.9:
+            for block in some:
+                vsl.trim_vblocks(block, 1)
+                model.pop(block, None)
+        else:
+            vsl.flush()
+            vsl = reopened(vsl, use_checkpoint=chance.random() < 0.5)
+        assert blocks_of(vsl) == model, number
+
+
 def test_what_is_full_says_so_before_anything_is_written_and_trimming_helps() -> None:
     vsl = layer()
     vsl.pwrite(0, b"a" * SIZE)
