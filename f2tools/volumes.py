@@ -8,6 +8,8 @@ import os
 import stat
 from typing import Generic, Protocol, TypeVar
 
+from f2tools.errors import Corrupt
+
 MOST_ID = 0xFFFFFFFE  # of users and groups; to the kernel the next number means nobody
 KINDS = {
     stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFCHR: "char", stat.S_IFBLK: "block", stat.S_IFIFO: "fifo",
@@ -43,9 +45,14 @@ class Typed:
 
 
 class StopsAtErrors:
-    """A volume that writes nothing more after an error: what is in memory and on the device may not agree any more."""
+    """A volume that writes nothing more after an error: what is in memory and on the device may not agree any more.
+
+    A change looks first, and says `midway = True` before its first step.  Until then an error can be a refusal that
+    leaves the volume as it was; from there on whatever ends it ends all writing, as the volume may be half changed.
+    """
 
     _broken: str | None = None
+    midway = False
 
     @property
     def broken(self) -> str | None:
@@ -58,6 +65,11 @@ class StopsAtErrors:
             return False
         self._broken = why
         return True
+
+    def ended(self, error: BaseException) -> None:
+        """An error has ended a change: where that is no refusal, nothing is written any more."""
+        if self.midway or not isinstance(error, OSError | Corrupt):
+            self.stop_writing(str(error) or type(error).__name__)
 
     def usable(self) -> None:
         """OSError EROFS where nothing is written any more."""

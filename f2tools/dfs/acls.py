@@ -28,9 +28,9 @@ def inherited(directory: Inode, mode: int, umask: int) -> tuple[int, dict[str, b
     return mode, {name: build_xattr(entries) for name, entries in found if entries is not None}
 
 
-def after_chmod(inode: Inode) -> dict[str, bytes]:
-    """The extended attributes once the mode is what it is."""
+def after_chmod(inode: Inode, mode: int) -> dict[str, bytes]:
+    """The extended attributes once this is the mode."""
     access = inode.xattrs.get(ACCESS)
     if access is None:
         return inode.xattrs
-    return {**inode.xattrs, ACCESS: build_xattr(chmod_acl(parse_xattr(access), inode.mode))}
+    return {**inode.xattrs, ACCESS: build_xattr(chmod_acl(parse_xattr(access), mode))}

@@ -1,7 +1,8 @@
 """What every change of a volume goes through: operations, the journal, inodes in memory, order after a power cut.
 
 Changed blocks of inodes and directories become safe together: at an fsync or sync, when the journal is full, and before
-a file grows into room that was freed but not given back yet.  After an error of the device nothing is written any more.
+a file grows into room that was freed but not given back yet.  After an error of the device, or one in the midst of a
+change, nothing is written any more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from f2tools.dfs.leftover import leftovers
 from f2tools.dfs.names import Directories, ListedDirectories
 from f2tools.dfs.volume import Volume, fail, joined
 from f2tools.dfs.wal import put_in_place, read_head
-from f2tools.errors import Corrupt, F2fsError, Where
+from f2tools.errors import Corrupt, Where
 from f2tools.flash.vsl import Full, Vsl
 from f2tools.volumes import StopsAtErrors
 
@@ -100,7 +101,9 @@ class Engine(StopsAtErrors, Volume):
         self._held.pop(ino, None)
         if ino in self._nameless and self._broken is None:
             with self._operation(0):
-                self._evict(self.inode(ino))
+                inode = self.inode(ino)
+                self.midway = True
+                self._evict(inode)
 
     @property
     def nameless(self) -> list[int]:
@@ -160,12 +163,14 @@ class Engine(StopsAtErrors, Volume):
         """OSError EROFS where nothing is written any more; ValueError once closed."""
         if self._closed:
             raise ValueError("the volume is closed")
-        if self._broken is not None:
-            raise fail(errno.EROFS)
+        self.usable()
 
     @contextmanager
     def _operation(self, blocks: int) -> Iterator[None]:
-        """One change, which becomes safe as a whole; it first makes sure of room for so many new blocks."""
+        """One change, which becomes safe as a whole; it first makes sure of room for so many new blocks.
+
+        Within, all that can be refused comes first, and then `midway`; see `StopsAtErrors`.
+        """
         self._usable()
         with self._guarded():
             if self.journal.full:
@@ -175,35 +180,31 @@ class Engine(StopsAtErrors, Volume):
                 if self.journal.free_blocks < blocks:
                     raise fail(errno.ENOSPC)
             if not self._marked:
+                self.midway = True
                 self._write_super(clean=0)
-                self._marked = True
+                self._marked, self.midway = True, False
             self._changed = True
-            try:
-                yield
-            except (OSError, F2fsError):
-                raise
-            except BaseException as error:  # Ctrl-C: half of the change may be made, and must not be made safe
-                self._broken = self._broken or str(error) or type(error).__name__
-                raise
+            yield
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """An error of the device ends all writing: what is in memory and what is on it may not agree any more."""
+        """An error that is no refusal ends all writing."""
+        self.midway = False
         try:
             yield
         except Full as error:
-            self._broken = str(error)
+            self.stop_writing(str(error))
             raise fail(errno.ENOSPC) from error
-        except Corrupt:
-            raise
-        except F2fsError as error:
-            self._broken = str(error)
+        except BaseException as error:
+            self.ended(error)
             raise
 
     def _commit(self) -> None:
         """Make safe what has changed; within an operation, not what it changes later."""
+        before, self.midway = self.midway, True
         self.journal.commit()
         self._settling.clear()
+        self.midway = before
 
     def _give_back(self) -> None:
         """Make what was freed available."""
@@ -226,6 +227,7 @@ class Engine(StopsAtErrors, Volume):
                 continue
             if not inode.links:
                 with self._operation(0):
+                    self.midway = True
                     self._evict(inode)
         self._commit()
         found = [(item.start, item.count) for item in leftovers(self)]

@@ -134,6 +134,7 @@ class WritableVolume(Engine):
             if inode.links >= LINK_MAX:
                 raise fail(errno.EMLINK, name)
             now = self.clock()
+            self.midway = True
             self.names.add(directory, name, ino, inode.mode >> 12)
             self._nameless.discard(ino)
             inode.links += 1
@@ -208,6 +209,7 @@ class WritableVolume(Engine):
             if not fits:
                 raise fail(errno.ENOSPC)
             view, end = view[:fits], offset + fits
+            self.midway = True
             if offset > inode.size:
                 self._clear_tail(inode)
             self.layer.pwrite(inode.base * BLOCK + offset, view)
@@ -229,11 +231,14 @@ class WritableVolume(Engine):
                     self._commit()
                 if inode.base == self.geo.slot(ino) and size > self.geo.slot_bytes:
                     self._move_out(inode)
+                self.midway = True
                 self._clear_tail(inode)
             elif size < inode.size:
+                self.midway = True
                 keep = -(-size // BLOCK)
                 self.journal.trim(inode.base + keep, inode.blocks - keep)
                 self._settling.add(ino)
+            self.midway = True
             inode.size = size
             self._stamp(inode, self.clock(), modified=True)
 
@@ -252,9 +257,12 @@ class WritableVolume(Engine):
         """Change permissions, owner, times; the ctime is now unless it is given."""
         with self._operation(0):
             inode = self.inode(ino)
+            kept = inode.mode, inode.xattrs
             if mode is not None:
-                inode.mode = stat.S_IFMT(inode.mode) | stat.S_IMODE(mode)
-                inode.xattrs = after_chmod(inode)
+                mode = stat.S_IFMT(inode.mode) | stat.S_IMODE(mode)
+                kept = mode, after_chmod(inode, mode)
+            self.midway = True
+            inode.mode, inode.xattrs = kept
             inode.uid = inode.uid if uid is None else uid
             inode.gid = inode.gid if gid is None else gid
             inode.atime = inode.atime if atime_ns is None else atime_ns
@@ -278,6 +286,7 @@ class WritableVolume(Engine):
                 raise fail(errno.EPERM, name)
             if len(value) > SPARE or len(xattr_bytes(wanted)) > xattr_room(inode):
                 raise fail(errno.ENOSPC, name)
+            self.midway = True
             inode.mode, inode.xattrs = mode, wanted
             self._stamp(inode, self.clock())
 
@@ -288,6 +297,7 @@ class WritableVolume(Engine):
             inode = self.inode(ino)
             if name not in inode.xattrs:
                 raise fail(errno.ENODATA, name)
+            self.midway = True
             inode.xattrs = {key: value for key, value in inode.xattrs.items() if key != name}
             self._stamp(inode, self.clock())
 
@@ -297,9 +307,22 @@ class WritableVolume(Engine):
         is_dir = stat.S_ISDIR(mode)
         if is_dir and directory.links >= LINK_MAX:
             raise fail(errno.EMLINK, name)
+        inode = self._new_inode(directory, mode, uid, gid, umask)
+        self.midway = True
+        self._add_inode(inode)
+        if is_dir:
+            self.names.fill_new(inode, parent)
+            directory.links += 1
+        self.names.add(directory, name, inode.ino, inode.mode >> 12)
+        self._stamp(directory, inode.ctime, modified=True)
+        return inode
+
+    def _new_inode(self, directory: Inode, mode: int, uid: int, gid: int, umask: int = 0) -> Inode:
+        """What a new file in a directory will be, with a number that is free; ENOSPC.  So far nothing has changed."""
+        is_dir = stat.S_ISDIR(mode)
         mode, acls = inherited(directory, mode, umask)
         if len(xattr_bytes(acls)) > SPARE:
-            raise fail(errno.ENOSPC, name)
+            raise fail(errno.ENOSPC)
         if directory.mode & stat.S_ISGID:
             gid = directory.gid
             mode |= stat.S_ISGID if is_dir else 0
@@ -309,18 +332,14 @@ class WritableVolume(Engine):
         base = self.geo.own_chunk(ino) if is_dir else 0
         if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
             base = self.geo.slot(ino)
-        inode = Inode(
+        return Inode(
             ino, base, mode, 2 if is_dir else 1, uid=uid, gid=gid, generation=self._generation & 0xFFFFFFFF, atime=now,
             mtime=now, ctime=now, crtime=now, xattrs=acls,
         )  # fmt: skip
+
+    def _add_inode(self, inode: Inode) -> None:
         self.inodes_used += 1
         self._put(inode)
-        if is_dir:
-            self.names.fill_new(inode, parent)
-            directory.links += 1
-        self.names.add(directory, name, ino, mode >> 12)
-        self._stamp(directory, now, modified=True)
-        return inode
 
     # -- inside: names
 
@@ -349,6 +368,7 @@ class WritableVolume(Engine):
 
     def _remove(self, directory: Inode, entry: Dentry, inode: Inode) -> None:
         now = self.clock()
+        self.midway = True
         self.names.remove(directory, entry)
         self._unlinked(directory, inode, now)
         self._stamp(directory, now, modified=True)
@@ -380,7 +400,12 @@ class WritableVolume(Engine):
                 raise fail(errno.ENOTEMPTY, new_name)
         if inode.is_dir and other is None and old.ino != new.ino and new.links >= LINK_MAX:
             raise fail(errno.EMLINK, new_name)
+        if other is None:
+            self.names.check_room(new, new_name)
+        above = self._above(inode, old, new)
+        ghost = self._new_inode(old, stat.S_IFCHR, inode.uid, inode.gid) if whiteout else None
         now = self.clock()
+        self.midway = True
         if found is not None and other is not None:
             self.names.lead_to(new, found, inode.ino, inode.mode >> 12)
             if inode.is_dir:
@@ -389,12 +414,14 @@ class WritableVolume(Engine):
         else:
             self.names.add(new, new_name, inode.ino, inode.mode >> 12)
             new.links += 1 if inode.is_dir else 0
-        self.names.remove(old, entry)
-        if inode.is_dir:
-            old.links -= 1
-            self._new_parent(inode, old, new)
-        if whiteout:
-            self._make(old.ino, entry.name, stat.S_IFCHR, inode.uid, inode.gid)
+        if ghost is None:
+            self.names.remove(old, entry)
+        else:
+            self._add_inode(ghost)
+            self.names.lead_to(old, entry, ghost.ino, ghost.mode >> 12)
+        old.links -= 1 if inode.is_dir else 0
+        if above is not None:
+            self.names.lead_to(inode, above, new.ino, new.mode >> 12)
         self._stamp(inode, now)
         self._stamp(old, now, modified=True)
         self._stamp(new, now, modified=True)
@@ -403,28 +430,30 @@ class WritableVolume(Engine):
         inode, other = self.inode(entry.ino), self.inode(found.ino)
         if other.is_dir and self._is_inside(old, other.ino):
             raise fail(errno.EINVAL)
+        moved = (inode, self._above(inode, old, new), new), (other, self._above(other, new, old), old)
         now = self.clock()
+        self.midway = True
         self.names.lead_to(old, entry, other.ino, other.mode >> 12)
         self.names.lead_to(new, found, inode.ino, inode.mode >> 12)
         if old.ino != new.ino:
             old.links += other.is_dir - inode.is_dir
             new.links += inode.is_dir - other.is_dir
-            for moved, source, target in ((inode, old, new), (other, new, old)):
-                if moved.is_dir:
-                    self._new_parent(moved, source, target)
+        for directory, above, to in moved:
+            if above is not None:
+                self.names.lead_to(directory, above, to.ino, to.mode >> 12)
         for changed in (inode, other):
             self._stamp(changed, now)
         for directory in (old, new):
             self._stamp(directory, now, modified=True)
 
-    def _new_parent(self, inode: Inode, old: Inode, new: Inode) -> None:
-        """A directory moved: its `..` says so."""
-        if old.ino == new.ino:
-            return
+    def _above(self, inode: Inode, old: Inode, new: Inode) -> Dentry | None:
+        """The entry `..` of a directory that is to move to another one; None where nothing has to be said."""
+        if not inode.is_dir or old.ino == new.ino:
+            return None
         entry = self.names.find(inode, b"..")
         if entry is None:
             raise Corrupt(Where(ino=inode.ino), "a directory without `..`; `f2tools dfs fsck` says more")
-        self.names.lead_to(inode, entry, new.ino, new.mode >> 12)
+        return entry
 
     def _is_inside(self, directory: Inode, top: int) -> bool:
         """Whether a directory is `top` or lies below it."""
@@ -476,7 +505,10 @@ class WritableVolume(Engine):
             self.layer.pwrite(inode.base * BLOCK + inode.size, bytes(rest))
 
     def _move_out(self, inode: Inode) -> None:
-        """Move a small file that grows beyond its slot into a chunk of its own, at the same offsets."""
+        """Move a small file that grows beyond its slot into a chunk of its own, at the same offsets; ENOSPC.
+
+        That is a change of its own, whatever becomes of the one that it is made for.
+        """
         old, new = inode.base, self.geo.own_chunk(inode.ino)
         found = self.layer.extents(old, inode.blocks) if inode.size else []
         wanted = sum(count for _, count in found)
@@ -484,11 +516,13 @@ class WritableVolume(Engine):
             self._give_back()
             if self.journal.free_blocks < wanted + 1:
                 raise fail(errno.ENOSPC)
+        self.midway = True
         for start, count in found:
             self.layer.write_vblocks(new + start - old, self.layer.read_vblocks(start, count))
         self.journal.trim(old, self.geo.slot_blocks)
         inode.base = new
         self._put(inode)
+        self.midway = False
 
 
 def _check_xattr_name(name: str) -> None:
