@@ -54,6 +54,7 @@ class Content(Engine):
         pages = -(-(offset + len(part)) // self.shape.page_size) - offset // self.shape.page_size
         with self._operation(pages + 6):
             file = self._content(ino)
+            self.midway = True
             self.touch(file)
             self._put_content(file, offset, part)
             if stamp:
@@ -65,6 +66,7 @@ class Content(Engine):
             raise fail(errno.EINVAL if size < 0 else errno.EFBIG)
         with self._operation(2 if size else 0):
             file = self._content(ino)
+            self.midway = True
             self.touch(file)
             if file.inline is not None and size > self.shape.body:
                 self._move_out(file)

@@ -1,7 +1,7 @@
 """What every change of a volume goes through: operations, room for them, recovery after a power cut.
 
 What changed collects in memory (`waiting`) and is written together (`commits`, `checkpoints`).  After an error of the
-flash nothing is written any more.
+flash, or one in the midst of a change, nothing is written any more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from f2tools.dffs.nodes import Directory, File
 from f2tools.dffs.opening import go_on, recover
 from f2tools.dffs.space import Policy
 from f2tools.dffs.volume import KEPT_NODES, fail
-from f2tools.errors import Corrupt, F2fsError
 from f2tools.flash.nand import Nand
 from f2tools.volumes import StopsAtErrors
 
@@ -66,6 +65,7 @@ class Engine(StopsAtErrors, Checkpoints):
         gone = self._nameless.get(ino)
         if gone is not None and self._broken is None:
             with self._operation(0):
+                self.midway = True
                 self._evict(gone)
 
     # -- making it safe
@@ -80,6 +80,7 @@ class Engine(StopsAtErrors, Checkpoints):
         if self._changed:
             with self._guarded():
                 self.commit()
+                self.midway = True
                 self.log.chip.flush()
                 self._changed = False
 
@@ -114,12 +115,14 @@ class Engine(StopsAtErrors, Checkpoints):
         """OSError EROFS where nothing is written any more; ValueError once closed."""
         if self._closed:
             raise ValueError("the volume is closed")
-        if self._broken is not None:
-            raise fail(errno.EROFS)
+        self.usable()
 
     @contextmanager
     def _operation(self, pages: int) -> Iterator[None]:
-        """One change; it first makes sure of room for so many pages more."""
+        """One change; it first makes sure of room for so many pages more.
+
+        Within, all that can be refused comes first, and then `midway`; see `StopsAtErrors`.
+        """
         self._usable()
         with self._guarded():
             self._load()
@@ -127,11 +130,6 @@ class Engine(StopsAtErrors, Checkpoints):
             self._changed = self._inside = True
             try:
                 yield
-            except OSError:  # refused before anything was changed
-                raise
-            except BaseException as error:  # half of the change may be made, and must not be made safe
-                self._broken = self._broken or str(error) or type(error).__name__
-                raise
             finally:
                 self._inside = False
                 while len(self._nodes) > self.keep_nodes:
@@ -139,14 +137,23 @@ class Engine(StopsAtErrors, Checkpoints):
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """An error of the flash ends all writing: what is in memory and what is on it may not agree any more."""
+        """An error that is no refusal ends all writing."""
+        self.midway = False
         try:
             yield
-        except Corrupt:
+        except BaseException as error:
+            self.ended(error)
             raise
-        except F2fsError as error:
-            self._broken = self._broken or str(error)
-            raise
+
+    def commit(self) -> None:
+        before, self.midway = self.midway, True
+        super().commit()
+        self.midway = before
+
+    def checkpoint(self, clean: bool = False) -> None:
+        before, self.midway = self.midway, True
+        super().checkpoint(clean)
+        self.midway = before
 
     def make_room(self, pages: int) -> None:
         """Make sure that so many pages can be written and be in use, and a checkpoint after them; ENOSPC."""

@@ -50,8 +50,20 @@ class NameTree:
         self.nodes = nodes
         self.shape = nodes.shape
 
+    def ids_for(self, directory: Directory, hashed: int) -> int:
+        """How many logical ids `insert` takes; DirectoryFull."""
+        there, count = directory.primary[hashed % self.shape.buckets], 2
+        if not there:
+            return 0
+        if there >> POINTER_BITS == COLLISION:
+            virtual = self.nodes.virtual(there & POINTER_MASK)
+            if virtual.free:
+                return 0
+            count = len(self._slots(directory, virtual, hashed % self.shape.buckets)) + 1
+        return int(self._found_room(directory, count) is None)
+
     def insert(self, directory: Directory, hashed: int, pointer: int) -> None:
-        """Add a child; OSError where the directory has no room or no logical id is left."""
+        """Add a child; OSError where the directory has no room or no logical id is left, see `ids_for`."""
         number = hashed % self.shape.buckets
         there = directory.primary[number]
         if not there:
@@ -163,6 +175,10 @@ class NameTree:
 
     def _with_room(self, directory: Directory, count: int) -> Virtual:
         """A virtual inode of the directory with so many free slots, a new one at the head of the list if need be."""
+        return self._found_room(directory, count) or self._new_virtual(directory)
+
+    def _found_room(self, directory: Directory, count: int) -> Virtual | None:
+        """The first virtual inode of the directory with so many free slots; DirectoryFull where none can have them."""
         if count > self.shape.slots:
             raise DirectoryFull(
                 errno.ENOSPC, f"too many names of this directory share a bucket; {self.shape.slots} can"
@@ -174,6 +190,9 @@ class NameTree:
                 return virtual
             number, met = virtual.next, met + 1
             self._must(directory, met <= self.shape.ids)
+        return None
+
+    def _new_virtual(self, directory: Directory) -> Virtual:
         made = new_virtual(self.shape, self.nodes.new_id(), directory.id)
         made.next = directory.first
         self.nodes.touch(directory)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import errno
 from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import islice
 
 from f2tools.device.base import Device
 from f2tools.dffs.layout import BY_PAGE, FIRST_INO, IN_MEMORY, MOST_INOS, POINTER_BITS, ROOT_ID
@@ -69,16 +71,25 @@ class Waiting(Volume):
 
     def new_id(self) -> int:
         """A logical id that is free; NoIds where there is none."""
+        self.check_ids(1)
+        self._ids_cursor = next(self._free_ids())
+        self._ids_used += 1
+        return self._ids_cursor
+
+    def check_ids(self, count: int) -> None:
+        """NoIds where so many logical ids are not free."""
+        if sum(1 for _ in islice(self._free_ids(), count)) < count:
+            raise NoIds(
+                errno.ENOSPC,
+                f"the mapping table is full: {self.shape.ids - 1} directories, virtual inodes and files with several "
+                "names",
+            )
+
+    def _free_ids(self) -> Iterator[int]:
         for step in range(1, self.shape.ids):
             number = (self._ids_cursor + step) % self.shape.ids
             if number and number not in self._by_id and number not in self._nameless and not self.id_page(number):
-                self._ids_cursor = number
-                self._ids_used += 1
-                return number
-        raise NoIds(
-            errno.ENOSPC,
-            f"the mapping table is full: {self.shape.ids - 1} directories, virtual inodes and files with several names",
-        )
+                yield number
 
     def drop_id(self, node: Directory | File | Virtual) -> None:
         """Note that the node with this logical id is gone from the tree."""

@@ -94,9 +94,10 @@ class WritableVolume(Content):
         """A new directory; its inode number.  EMLINK too, and NoIds where the mapping table is full."""
         with self._operation(NAME_COST):
             directory = self._directory(parent)
-            self._check_new(directory, name)
+            self._check_new(directory, name, ids=1)
             if directory.links >= LINK_MAX:
                 raise fail(errno.EMLINK, name)
+            self.midway = True
             if directory.mode & stat.S_ISGID:
                 gid, mode = directory.gid, mode | stat.S_ISGID
             made = new_directory(self.shape, self.new_id(), stat.S_IFDIR | stat.S_IMODE(mode))
@@ -122,22 +123,19 @@ class WritableVolume(Content):
         """A further name for a file; EPERM for directories, EEXIST, EMLINK, NoIds where the mapping table is full."""
         with self._operation(NAME_COST):
             file, directory = self.file(ino), self._directory(parent)
-            self._check_new(directory, name)
+            self._check_new(directory, name, ids=not file.id)
             if not isinstance(file, File):
                 raise fail(errno.EPERM, name)
             if file.links >= LINK_MAX:
                 raise fail(errno.EMLINK, name)
             if not file.links:
                 raise fail(errno.ENOENT, name)
+            self.midway = True
             if not file.id:
                 self._give_id(file)
             made = Link(directory.id, name, file.id)
             self.adopt(made)
-            try:
-                self.names.insert(directory, name_hash(name), made.token)
-            except OSError:
-                del self._tokens[made.token]
-                raise
+            self.names.insert(directory, name_hash(name), made.token)
             self.touch(file)
             file.links += 1
             now = file.ctime = self.clock()
@@ -186,9 +184,7 @@ class WritableVolume(Content):
                 assert found is not None
                 self._exchange(old, source, new, found)
             else:
-                self._move(old, source, new, new_name, found)
-                if flags & RENAME_WHITEOUT:
-                    self._make(parent, name, stat.S_IFCHR, source.inode.uid, source.inode.gid)
+                self._move(old, source, new, new_name, found, bool(flags & RENAME_WHITEOUT))
 
     # -- attributes
 
@@ -205,6 +201,7 @@ class WritableVolume(Content):
         """Change permissions, owner, times; the ctime is now unless it is given."""
         with self._operation(0):
             inode = self.file(ino)
+            self.midway = True
             self.touch(inode)
             if mode is not None:
                 inode.mode = stat.S_IFMT(inode.mode) | stat.S_IMODE(mode)
@@ -226,6 +223,7 @@ class WritableVolume(Content):
             wanted = {**inode.xattrs, name: bytes(value)}
             if len(value) > 0xFFFF or len(inode.name) + len(xattr_bytes(wanted)) > self._text_room(inode):
                 raise fail(errno.ENOSPC, name)
+            self.midway = True
             self.touch(inode)
             inode.xattrs = wanted
             inode.ctime = self.clock()
@@ -237,6 +235,7 @@ class WritableVolume(Content):
             inode = self.file(ino)
             if name not in inode.xattrs:
                 raise fail(errno.ENODATA, name)
+            self.midway = True
             self.touch(inode)
             inode.xattrs = {key: value for key, value in inode.xattrs.items() if key != name}
             inode.ctime = self.clock()
@@ -254,10 +253,17 @@ class WritableVolume(Content):
             raise fail(errno.ENOENT)
         return inode
 
-    def _check_new(self, directory: Directory, name: bytes) -> None:
+    def _check_new(self, directory: Directory, name: bytes, ids: int = 0) -> None:
         _check_name(name)
         if name in DOTS or self.find(directory, name) is not None:
             raise fail(errno.EEXIST, name)
+        self._check_room(directory, name, ids)
+
+    def _check_room(self, directory: Directory, name: bytes, ids: int = 0) -> None:
+        """OSError where the directory can't take this name, or, with so many logical ids more, there are too few."""
+        wanted = ids + self.names.ids_for(directory, name_hash(name))
+        if wanted:
+            self.check_ids(wanted)
 
     def _entry(self, parent: int, name: bytes) -> tuple[Directory, Entry]:
         directory = self._directory(parent)
@@ -271,12 +277,16 @@ class WritableVolume(Content):
     def _make(self, parent: int, name: bytes, mode: int, uid: int, gid: int, rdev: int = 0) -> File:
         directory = self._directory(parent)
         self._check_new(directory, name)
-        if directory.mode & stat.S_ISGID:
-            gid = directory.gid
-        made = File(self.new_ino(), mode, rdev=rdev)
+        made = self._new_file(directory, name, mode, uid, gid, rdev)
+        self.midway = True
         self.adopt(made)
-        self._dress(made, directory, name, uid, gid)
         self._name(directory, made)
+        return made
+
+    def _new_file(self, directory: Directory, name: bytes, mode: int, uid: int, gid: int, rdev: int = 0) -> File:
+        """What a new file in a directory will be; ENOSPC.  So far nothing has changed."""
+        made = File(self.new_ino(), mode, rdev=rdev)
+        self._dress(made, directory, name, uid, directory.gid if directory.mode & stat.S_ISGID else gid)
         return made
 
     def _dress(self, made: Directory | File, directory: Directory, name: bytes, uid: int, gid: int) -> None:
@@ -286,15 +296,8 @@ class WritableVolume(Content):
         made.atime = made.mtime = made.ctime = made.crtime = self.clock()
 
     def _name(self, directory: Directory, made: Directory | File) -> None:
-        """Put something new into its directory; where that fails, undo its making."""
-        try:
-            self.names.insert(directory, name_hash(made.name), self.pointer_to(made))
-        except OSError:
-            if isinstance(made, File):
-                del self._tokens[made.token]
-            else:
-                self.drop_id(made)
-            raise
+        """Put something new into its directory, which has room for it."""
+        self.names.insert(directory, name_hash(made.name), self.pointer_to(made))
         self._changed_names(directory, made.ctime)
         self.remember(made)
 
@@ -316,6 +319,7 @@ class WritableVolume(Content):
     def _remove(self, directory: Directory, found: Entry) -> None:
         """Remove a name, and with the last one what it leads to."""
         now = self.clock()
+        self.midway = True
         self.names.remove(directory, name_hash(found.name), found.pointer)
         self._lost_name(directory, found, now)
         self._changed_names(directory, now)
@@ -363,7 +367,9 @@ class WritableVolume(Content):
         self.space.give(node.page)
         node.page, node.token, node.dirty = 0, 0, False
 
-    def _move(self, old: Directory, source: Entry, new: Directory, new_name: bytes, found: Entry | None) -> None:
+    def _move(
+        self, old: Directory, source: Entry, new: Directory, new_name: bytes, found: Entry | None, whiteout: bool
+    ) -> None:  # fmt: skip
         inode = source.inode
         if found is not None:
             if found.inode.is_dir != inode.is_dir:
@@ -373,34 +379,43 @@ class WritableVolume(Content):
         if inode.is_dir and found is None and old.id != new.id and new.links >= LINK_MAX:
             raise fail(errno.EMLINK, new_name)
         self._check_room_for_name(source, new_name)
+        if found is None:
+            self._check_room(new, new_name)
+        ghost = self._new_file(old, source.name, stat.S_IFCHR, inode.uid, inode.gid) if whiteout else None
         now = self.clock()
+        self.midway = True
         self.touch(source.holder)
-        pointer, hashed = self.pointer_to(source.holder), name_hash(new_name)
-        if found is not None:
-            self.names.remove(old, name_hash(source.name), pointer)
-            self.names.replace(new, hashed, found.pointer, pointer)
-            if inode.is_dir:
-                new.links += 1  # taken back with the one that goes
+        self._change_places(old, source, new, name_hash(new_name), found, ghost)
+        new.links += 1 if inode.is_dir else 0
+        if found is not None:  # which takes that back
             self._lost_name(new, found, now)
-        else:
-            self._insert_again(old, source, new, hashed, pointer)
-            new.links += 1 if inode.is_dir else 0
         old.links -= 1 if inode.is_dir else 0
         self._renamed(source.holder, new, new_name)
         self._settle_names((old, new), (inode,), now)
 
-    def _insert_again(self, old: Directory, source: Entry, new: Directory, hashed: int, pointer: int) -> None:
-        """Give a child a second place and take the first away; both may be in one bucket, so that is told apart."""
-        self._tokens[PLACE] = source.holder  # type: ignore[assignment]
-        try:
-            self.names.replace(old, name_hash(source.name), pointer, PLACE)
-            try:
-                self.names.insert(new, hashed, pointer)
-            except OSError:
-                self.names.replace(old, name_hash(source.name), PLACE, pointer)
-                raise
-            self.names.remove(old, name_hash(source.name), PLACE)
-        finally:
+    def _change_places(
+        self, old: Directory, source: Entry, new: Directory, hashed: int, found: Entry | None, ghost: File | None
+    ) -> None:  # fmt: skip
+        """Let the place of the new name lead to a child, and that of its old one to a ghost, or to nothing.
+
+        Both may be in one bucket, so that they are told apart while the child has two.
+        """
+        pointer, was = self.pointer_to(source.holder), name_hash(source.name)
+        if ghost is not None:
+            self.adopt(ghost)
+            self.names.replace(old, was, pointer, ghost.token)
+            self.remember(ghost)
+        elif found is not None:
+            self.names.remove(old, was, pointer)
+        else:
+            self._tokens[PLACE] = source.holder  # type: ignore[assignment]
+            self.names.replace(old, was, pointer, PLACE)
+        if found is not None:
+            self.names.replace(new, hashed, found.pointer, pointer)
+        else:
+            self.names.insert(new, hashed, pointer)
+        if PLACE in self._tokens:
+            self.names.remove(old, was, PLACE)
             del self._tokens[PLACE]
 
     def _exchange(self, old: Directory, source: Entry, new: Directory, found: Entry) -> None:
@@ -409,6 +424,7 @@ class WritableVolume(Content):
         self._check_room_for_name(source, found.name)
         self._check_room_for_name(found, source.name)
         now = self.clock()
+        self.midway = True
         self.touch(source.holder)
         self.touch(found.holder)
         one, other = self.pointer_to(source.holder), self.pointer_to(found.holder)
