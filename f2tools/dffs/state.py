@@ -67,6 +67,8 @@ class Rolled:
     seq: int = 0
     """The number that the next page would have."""
     last_ino: int = 0
+    last: int = 0
+    """The last page of those that are there."""
 
 
 def build_checkpoint(shape: Shape, head: Checkpoint, table: array[int], space: array[int]) -> bytes:
@@ -165,6 +167,7 @@ def roll_forward(pages: Pages, state: State) -> Rolled:
             return rolled
         rolled.seq += 1
         rolled.pages += 1
+        rolled.last = block * shape.pages_per_block + page
         rolled.last_ino = max(rolled.last_ino, tag.ino)
         if tag.id and tag.kind in (DIRECTORY, VIRTUAL, FILE):
             waiting[tag.id] = block * shape.pages_per_block + page

@@ -126,13 +126,15 @@ class StagedDevice(Wrapper):
     def resize(self, size_bytes: int) -> None:
         raise DeviceError(f"{self.name}: its size can't be changed")
 
-    def ranges(self) -> list[tuple[int, int]]:
-        """(offset, length) of what differs from the device below, stage after stage."""
-        return [part for stage in self._sealed for part in stage.overlay.dirty_ranges()]
+    def changes(self) -> Iterator[tuple[Device, int, int]]:
+        """(a device with the new content, offset, length) of what differs from the device below, stage after stage."""
+        for stage in self._sealed:
+            for offset, length in stage.overlay.dirty_ranges():
+                yield stage.overlay, offset, length
 
     def outcome(self) -> Outcome:
         """How much there is to copy."""
-        return Outcome(sum(length for _, length in self.ranges()), len(self._sealed))
+        return Outcome(sum(length for _, _, length in self.changes()), len(self._sealed))
 
     def copy(self, to: Device, done: Callable[[int], object]) -> None:
         """Write the changes to a device that holds what the one below does; `done` is told the bytes."""
@@ -268,7 +270,7 @@ class Edit:
         to = self._device if self._undo is None else UndoLog(self._device, self._undo)
         try:
             if isinstance(to, UndoLog):
-                to.save(self.stages.ranges())
+                to.foresee(self.stages.changes())
             with self.bar("writing", self.outcome.written_bytes) as bar:
                 self.stages.copy(to, bar.advance)
         finally:

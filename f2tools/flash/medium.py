@@ -140,6 +140,10 @@ class FileMedium:
     def close(self) -> None:
         self.device.close()
 
+    def place(self, block: int, page: int) -> tuple[int, int]:
+        """(offset, length) of a raw page in the image."""
+        return self._at(block, page), self._raw
+
     def _at(self, block: int, page: int) -> int:
         return SUPER_BYTES + (block * self.pages_per_block + page) * self._raw
 

@@ -473,6 +473,14 @@ def open_log(medium: Medium, *, use_checkpoint: bool = True) -> Opened:
     )  # fmt: skip
 
 
+def end_of_log(medium: Medium) -> tuple[int, int]:
+    """(erase block, page) behind the last page that counts; Corrupt where there is no log.  Costs no replay."""
+    replay = _Replay(medium)
+    replay.read_heads()
+    newest, tail, _ = replay.find_newest()
+    return newest, tail.end
+
+
 def _last_commit(replay: _Replay, newest: int, tail: Scan) -> tuple[int, int, int]:
     """(seq, erase block, page) of the last commit that anything tells of; seq 0 for none."""
     commits = np.flatnonzero(tail.valid & (tail.tags["kind"] == COMMIT))

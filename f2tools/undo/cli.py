@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from f2tools.options import device_option, human_size, image_argument, json_option, print_json
+from f2tools.options import FileName, device_option, human_size, image_argument, json_option, print_json
 from f2tools.text import printable
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=str, readable=False))
+@click.argument("file", type=FileName())
 @image_argument
 @click.option("-n", "--dry-run", is_flag=True, help="Say what would be restored; write nothing.")
 @click.option(
@@ -31,6 +31,7 @@ def undo(file: str, image: str, dry_run: bool, force: bool, devices: tuple[str, 
     """Give IMAGE back what a command with --undo FILE changed.
 
     What was written to the image since then would be lost, so an image that was changed by something else is refused.
+    Of several logs, the last one is undone first.
     A command that was killed half way can be undone too, and an undo that was killed can be run again.  A log that was
     cut off since it was written is refused.
 
@@ -75,11 +76,12 @@ def _unsealed(report: UndoReport, headless: bool) -> str:
         )
     if report.ending == "killed":
         return (
-            "ends without its seal: the command was killed, and all that it had changed is undone, unless this file "
-            "was cut off besides"
+            "ends without its seal: the command was killed, or had no room for it; all that it had changed is undone, "
+            "unless this file was cut off besides"
         )
     return (
-        "ends without its seal: the command was killed, or this file was cut off since, which a log of this version "
+        "ends without its seal: the command was killed or had no room for it, or this file was cut off since, which a "
+        "log of this version "
         "does not tell.  If it was cut off, only a part is undone, and this is neither the old image nor the new one: "
         "see what `f2tools fsck` says of it"
     )

@@ -240,7 +240,8 @@ def test_a_flipped_bit_before_a_later_batch_is_damage(tmp_path: Path) -> None:
 
 def unsealed(log: bytes) -> bytes:
     """The log of a command that was killed just before it would have sealed it."""
-    return log[: HEADER.size] + bytes(CLOSED.size) + log[RECORDS : log.rindex(RECORD_MAGIC)]
+    end = log.rindex(RECORD_MAGIC, 0, log.rindex(RECORD_MAGIC))  # with the seal the log says in which state all is
+    return log[: HEADER.size] + bytes(CLOSED.size) + log[RECORDS:end]
 
 
 def first_version(log: bytes) -> bytes:
@@ -342,8 +343,15 @@ def test_another_image_is_refused(tmp_path: Path, formatted: bool) -> None:
     refuses(tmp_path / "log", tmp_path / "one", rf"it is {SIZE + 1} bytes long, not {SIZE}")
 
 
-@pytest.mark.parametrize("offset", [40960, 80000, SIZE - 1])
-def test_an_image_that_was_mounted_since_is_refused_unless_forced(tmp_path: Path, offset: int) -> None:
+@pytest.mark.parametrize(
+    ("offset", "says"),
+    [
+        (40960, "its bytes at offset 0xa000 were changed"),
+        (80000, "its block at offset 0x13000 was changed"),
+        (SIZE - 1, "its bytes at offset 0x19000 were changed"),
+    ],
+)
+def test_an_image_that_was_mounted_since_is_refused_unless_forced(tmp_path: Path, offset: int, says: str) -> None:
     before = untouched(tmp_path / "image")
     with UndoLog(open_image(tmp_path / "image", write=True), tmp_path / "log") as device:
         device.write_zeroes(40960, 9000)
@@ -352,7 +360,7 @@ def test_an_image_that_was_mounted_since_is_refused_unless_forced(tmp_path: Path
     with open_image(tmp_path / "image", write=True) as image:
         image.pwrite(SIZE + 10, b"what is past the old end does not matter")
         image.pwrite(offset, b"!")
-    refuses(tmp_path / "log", tmp_path / "image", rf"its block at offset {offset // 4096 * 4096:#x} was changed")
+    refuses(tmp_path / "log", tmp_path / "image", says)
     with open_image(tmp_path / "image", write=True) as image:
         image.pwrite(80000, before[80000:80001])
         apply_undo(tmp_path / "log", image, force=True)
@@ -432,7 +440,12 @@ def test_one_call_waits_for_the_disk_once(tmp_path: Path, monkeypatch: pytest.Mo
         device.write_blocks(blocks, np.ones((blocks.size, 4096), np.uint8), 4096)
         assert len(waits) == 1
         device.write_blocks(blocks, np.zeros((blocks.size, 4096), np.uint8), 4096)
-        assert len(waits) == 1, "what is changed again needs nothing more"
+        assert len(waits) == 2, "what blocks are about to become is told in one go"
+        device.foresee((device, int(block) * 4096, 4096) for block in (*blocks, 100))
+        assert len(waits) == 3
+        for block in (*blocks, 100):
+            device.pwrite(int(block) * 4096, device.pread(int(block) * 4096, 4096))
+        assert len(waits) == 3, "what was foreseen needs nothing more"
 
 
 def test_what_cannot_be_logged_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -487,3 +500,75 @@ def test_nothing_is_restored_where_one_of_several_devices_is_too_short(tmp_path:
     with pytest.raises(DeviceError, match="m1: is 4096 bytes too short for what has to be restored on it"):
         apply_undo(tmp_path / "undo", volume(), force=True)
     assert [bytes(member.content) for member in members] == changed
+
+
+def killed(tmp_path: Path, before: bytes) -> tuple[bytes, bytes]:
+    """(image, log) of a command that was killed behind a write far from the start of the image."""
+    states = []
+    device = Watched(before, lambda content: states.append((content, (tmp_path / "log").read_bytes())))
+    with UndoLog(device, tmp_path / "log") as log:
+        log.pwrite(70000, noise(9000, 3))
+        log.pwrite(90112, noise(8192, 4))
+    return states[-1]
+
+
+def test_what_something_else_wrote_over_the_changes_of_a_killed_command_is_told(tmp_path: Path) -> None:
+    before = untouched(tmp_path / "image")
+    image, log = killed(tmp_path, before)
+    (tmp_path / "log").write_bytes(log)
+    untorn = Memory(image)
+    assert apply_undo(tmp_path / "log", untorn).ending == "killed"
+    assert untorn.content == before
+    for offset in (70000, 78999, 90112, 98302):
+        other = Memory(image)
+        other.pwrite(offset, b"!!")
+        changed = bytes(other.content)
+        with pytest.raises(
+            DeviceError, match=f"its bytes at offset {offset // 512 * 512:#x} were changed by something"
+        ):
+            apply_undo(tmp_path / "log", other)
+        assert other.content == changed
+
+
+def test_what_something_else_wrote_over_changes_far_behind_is_told(tmp_path: Path) -> None:
+    far = 5 << 30
+    with create_image(tmp_path / "image", 8 << 30) as image:
+        image.pwrite(1024, noise(3072))
+    with UndoLog(open_image(tmp_path / "image", write=True), tmp_path / "log") as device:
+        device.discard(0, 8 << 30)
+        device.pwrite(far + 100, noise(5000, 1))
+    for offset in (far, far + 5000, 6 << 30):
+        with open_image(tmp_path / "image", write=True) as image:
+            kept = image.pread(offset, 10)
+            image.pwrite(offset, b"0123456789")
+            with pytest.raises(DeviceError, match=f"its bytes at offset {offset // 512 * 512:#x} were changed"):
+                apply_undo(tmp_path / "log", image)
+            image.pwrite(offset, kept)
+    undo(tmp_path / "log", tmp_path / "image")
+    with open_image(tmp_path / "image") as image:
+        assert image.pread(1024, 3072) == noise(3072)
+        assert not list(image.data_ranges(far, 1 << 20))
+
+
+def test_what_was_given_up_may_hold_anything(tmp_path: Path) -> None:
+    before = untouched(tmp_path / "image")
+    device = Memory(before)
+    with UndoLog(device, tmp_path / "log") as log:
+        log.trim(40000, 20000)
+    (tmp_path / "log").write_bytes(unsealed((tmp_path / "log").read_bytes()))
+    device.content[40960:50000] = noise(9040, 8)
+    apply_undo(tmp_path / "log", device)
+    assert device.content == before
+
+
+def test_where_flushing_fails_the_way_back_is_said(tmp_path: Path) -> None:
+    class Full(Memory):
+        def flush(self) -> None:
+            raise DeviceError("memory: flushing failed")
+
+    log = UndoLog(Full(noise(SIZE)), tmp_path / "log")
+    with pytest.raises(DeviceError, match="flushing failed; memory was not changed"):
+        log.flush()
+    log.pwrite(40960, b"x")
+    with pytest.raises(DeviceError, match=r"flushing failed; `f2tools undo .*log memory` takes back what was changed"):
+        log.flush()

@@ -34,7 +34,7 @@ def undo_log(data: bytes) -> bytes:
     if len(data) < size:
         return data
     out, at = bytearray(data), size
-    if undo_format.HEADER.unpack(out[:size])[1] == undo_format.VERSION:
+    if undo_format.HEADER.unpack(out[:size])[1] > 1:
         at += undo_format.CLOSED.size
     out[:size] = sealed(bytes(out[:size]))
     seed = crc32(undo_format.HEADER.unpack(out[:size])[3])
@@ -42,7 +42,7 @@ def undo_log(data: bytes) -> bytes:
         raw = bytes(out[at : at + undo_format.RECORD.size])
         _, kind, _, _, _, length, _ = undo_format.RECORD.unpack(raw)
         start = at + undo_format.RECORD.size
-        end = start + (0 if kind in (undo_format.HOLE, undo_format.SIZE) else length)
+        end = start + (length if kind in undo_format.FOLLOWED else 0)
         if end > len(out):
             break
         out[at:start] = sealed(raw, bytes(out[start:end]), seed)

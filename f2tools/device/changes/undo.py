@@ -1,8 +1,10 @@
 """A log of what changes overwrote, from which they can be undone; also when the program was killed half way.
 
-Before a block is changed for the first time, what it held is appended to the log and made durable; what is changed
-again needs nothing more.  One call, however many blocks it changes, costs one wait for the disk.  The format of the
-file, and what it says of an image, are in `undo_log`.
+Before a block is changed for the first time, what it held is appended to the log and made durable, and before any
+change, what the block is about to hold, as a number for each sector: so what something else wrote later is told from
+what the command wrote, also where that was killed.  One call, however many blocks it changes, costs one wait for the
+disk, and none where `foresee` was told of it before.  The format of the file, and what it says of an image, are in
+`undo_log`.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from __future__ import annotations
 import errno
 import os
 import zlib
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,9 @@ from numpy.typing import NDArray
 from f2tools import newfile
 from f2tools.device.base import Device, Wrapper
 from f2tools.device.buffers import Data, byte_view
+from f2tools.device.changes.announced import MOST, SECTOR, keys_of, numbers
 from f2tools.device.changes.appended import sealed
+from f2tools.device.changes.places import packed, places_of
 from f2tools.device.changes.undo_log import (
     BLOCK,
     CLOSED,
@@ -32,15 +37,20 @@ from f2tools.device.changes.undo_log import (
     HOLE,
     LAST_OF_BATCH,
     MAGIC,
+    NEW,
     PIECE,
+    PLACES,
     RECORD,
     RECORD_MAGIC,
     SEAL,
     SIZE,
+    TRIMMED,
     VERSION,
+    ZEROED,
     ReadLog,
     UndoReport,
     digests,
+    padded,
     seal,
 )  # fmt: skip
 from f2tools.device.media.image import FileDevice, lock_or_close, open_image
@@ -49,6 +59,9 @@ from f2tools.errors import DeviceError, Taken, Unsealed
 from f2tools.text import command_line
 
 BUFFER = 4 << 20
+
+_New = tuple[int, Data | tuple[int, int]]
+"""(offset, what is written there, or the kind of a record and a length)."""
 
 
 class UndoLog(Wrapper):
@@ -63,6 +76,7 @@ class UndoLog(Wrapper):
         self._seed = 0
         self._original_size = 0
         self._saved = RangeSet()  # blocks
+        self._foreseen = RangeSet()  # bytes whose new content was announced, and not yet written
         self._buffer = bytearray()
         self._pending: tuple[int, int, int, bytes] | None = None
         self._changed = False
@@ -74,7 +88,8 @@ class UndoLog(Wrapper):
         self.check_writable()
         self.check_range(offset, len(view))
         if len(view):
-            self._save([(offset, len(view))], self._head_with(offset, view[:HEAD_BYTES]))
+            if not self._is_foreseen(offset, len(view)):
+                self._save([(offset, len(view))], self._head_with(offset, view[:HEAD_BYTES]), news=[(offset, view)])
             with self._changing():
                 self.base.pwrite(offset, view)
 
@@ -84,7 +99,9 @@ class UndoLog(Wrapper):
         if wanted.size:
             self.check_range(int(wanted[0]) * block_size, 0)
             self.check_range(int(wanted[-1]) * block_size, block_size)
-        self.save((int(at) * block_size, block_size) for at in wanted)
+        self._foresee(
+            ((int(at) * block_size, block_size) for at in wanted), _runs(np.asarray(blkaddrs), data, block_size)
+        )
         super().write_blocks(blkaddrs, data, block_size)
 
     def discard(self, offset: int, length: int) -> None:
@@ -93,7 +110,7 @@ class UndoLog(Wrapper):
             self.base.discard(offset, length)
 
     def trim(self, offset: int, length: int) -> None:
-        self._save_zeroed(offset, length)
+        self._save_zeroed(offset, length, TRIMMED)
         with self._changing():
             self.base.trim(offset, length)
 
@@ -106,7 +123,7 @@ class UndoLog(Wrapper):
         self.check_writable()
         gone = max(0, self.size_bytes - max(0, size_bytes))
         head = self._head()[: max(0, size_bytes)].ljust(HEAD_BYTES, b"\0")
-        self._save([(self.size_bytes - gone, gone)], head, size_bytes)
+        self._save([(self.size_bytes - gone, gone)], head, size=size_bytes, news=self._cut_at(size_bytes))
         with self._changing():
             super().resize(size_bytes)
 
@@ -129,6 +146,13 @@ class UndoLog(Wrapper):
             self._failed = True
             raise DeviceError(f"{error}; {self._way_back()}") from None
 
+    def flush(self) -> None:
+        try:
+            self.base.flush()
+        except DeviceError as error:
+            self._failed = self._changed
+            raise DeviceError(f"{error}; {self._way_back()}") from None
+
     def _without_seal(self) -> str:
         return (
             f"{self.path}: all that was overwritten is in it, and {self._way_back()}; but there was no room for the"
@@ -140,9 +164,41 @@ class UndoLog(Wrapper):
             return f"{self.base.name} was not changed"
         return f"`{command_line('f2tools undo', self.path, self.base.name)}` takes back what was changed"
 
-    def save(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Save what these (offset, length) hold now, all at once, before they change."""
-        self._save(ranges, None)
+    def foresee(self, changes: Iterable[tuple[Device, int, int]]) -> None:
+        """Save at once what these ranges hold now, and announce what they are about to hold: each is (a device that
+        has that, offset, length), whole sectors unless the image ends there."""
+        changes = list(changes)
+        self._foresee(
+            ((offset, length) for _, offset, length in changes),
+            (
+                (at, source.pread(at, min(PIECE, offset + length - at)))
+                for source, offset, length in changes
+                for at in range(offset, offset + length, PIECE)
+            ),
+        )
+
+    def _foresee(self, ranges: Iterable[tuple[int, int]], news: Iterable[tuple[int, Data]]) -> None:
+        """Save and announce in one batch what several calls are about to write."""
+        foreseen: list[tuple[int, int]] = []
+
+        def noted() -> Iterator[tuple[int, Data]]:
+            for offset, data in news:
+                foreseen.append((offset, offset + len(byte_view(data))))
+                yield offset, data
+
+        self._save(ranges, None, news=noted())
+        for begin, end in foreseen:
+            self._foreseen.add(begin, end)
+
+    def _is_foreseen(self, offset: int, length: int) -> bool:
+        """Whether what is about to be written was announced with others before; then it isn't any more.
+
+        What the head becomes is always told anew.
+        """
+        if offset < HEAD_BYTES or any(True for _ in self._foreseen.missing(offset, offset + length)):
+            return False
+        self._foreseen.remove(offset, offset + length)
+        return True
 
     def close(self) -> None:
         """Seal the log and close both; a log of no changes is a whole log too, and so is one without a seal.
@@ -156,6 +212,7 @@ class UndoLog(Wrapper):
                 self._begin()
                 durable = self._end
                 try:
+                    self._append(PLACES, 0, packed(places_of(self.base)))
                     self._append(SEAL, 0, b"".join(seal(self.base, self._original_size)))
                     self._commit()
                 except DeviceError as error:
@@ -172,11 +229,12 @@ class UndoLog(Wrapper):
                 with suppress(OSError):
                     os.unlink(self.path)
 
-    def _save_zeroed(self, offset: int, length: int) -> None:
+    def _save_zeroed(self, offset: int, length: int, kind: int = ZEROED) -> None:
         self.check_writable()
         self.check_range(offset, length)
-        if length:
-            self._save([(offset, length)], self._head_with(offset, bytes(max(0, min(length, HEAD_BYTES - offset)))))
+        if length and not self._is_foreseen(offset, length):
+            head = self._head_with(offset, bytes(max(0, min(length, HEAD_BYTES - offset))))
+            self._save([(offset, length)], head, news=_zeroed(offset, length, kind))
 
     def _head(self) -> bytes:
         return self.base.pread(0, min(HEAD_BYTES, self.base.size_bytes)).ljust(HEAD_BYTES, b"\0")
@@ -189,8 +247,15 @@ class UndoLog(Wrapper):
         head[offset : offset + len(data)] = data
         return bytes(head[:HEAD_BYTES])
 
-    def _save(self, ranges: Iterable[tuple[int, int]], head: bytes | None, size: int | None = None) -> None:
-        """Make the old content durable, and with it what the head and the size are about to be."""
+    def _save(
+        self,
+        ranges: Iterable[tuple[int, int]],
+        head: bytes | None,
+        *,
+        size: int | None = None,
+        news: Iterable[_New] = (),
+    ) -> None:
+        """Make the old content durable, and with it what the head, the size and the ranges are about to be."""
         self._begin()
         blocks = RangeSet()
         for offset, length in ranges:
@@ -205,6 +270,8 @@ class UndoLog(Wrapper):
                 self._append(HEAD, 0, digests(head))
             if size is not None:
                 self._append(SIZE, size)
+            for new in news:
+                self._append_new(*new)
             self._commit()
         except DeviceError as error:
             self._roll_back(durable)
@@ -225,6 +292,33 @@ class UndoLog(Wrapper):
                 at = piece + len(data)
         if at < end:
             self._append(HOLE, at, length=end - at)
+
+    def _append_new(self, offset: int, new: Data | tuple[int, int]) -> None:
+        """Announce what is written at `offset`, or (kind, length) of what becomes zeros or is given up there.
+
+        What is behind the old end need not be known: undoing takes that away.
+        """
+        if isinstance(new, tuple):
+            kind, length = new
+            if offset < self._original_size:
+                self._append(kind, offset, length=min(length, self._original_size - offset))
+            return
+        view = byte_view(new)
+        end = offset + len(view)
+        low, high = offset // SECTOR * SECTOR, min(-(-end // SECTOR) * SECTOR, self.base.size_bytes)
+        if (low, high) != (offset, end):
+            view = memoryview(b"".join((padded(self.base, low, offset), view, padded(self.base, end, max(end, high)))))
+        view = view[: max(0, self._original_size - low)]
+        for at in range(low, low + len(view), MOST):
+            told = numbers(self._keys, view[at - low : at - low + MOST])
+            self._append(NEW, at, told.astype("<u4").tobytes())
+
+    def _cut_at(self, size: int) -> Iterator[_New]:
+        """What is announced where the device gets another size: zeros, should it be made longer again."""
+        whole = -(-size // SECTOR) * SECTOR
+        if size < whole and size < self.base.size_bytes:
+            yield whole - SECTOR, self.base.pread(whole - SECTOR, size - whole + SECTOR).ljust(SECTOR, b"\0")
+        yield whole, (ZEROED, max(0, self._original_size - whole))
 
     def _append(self, kind: int, offset: int, data: bytes = b"", length: int = 0) -> None:
         """One record of the batch at hand; it goes out when it is known whether it is the last one."""
@@ -279,12 +373,42 @@ class UndoLog(Wrapper):
         self._original_size = self.base.whole_bytes
         self._buffer += sealed(HEADER.pack(MAGIC, VERSION, self._original_size, identity, 0)) + bytes(CLOSED.size)
         self._seed = zlib.crc32(identity)
+        self._keys = keys_of(identity)
         try:
             self._append(HEAD, 0, digests(self._head()))
+            self._append(PLACES, 0, packed(places_of(self.base)))
             self._commit()
         except DeviceError as error:
             self._roll_back(0)
             raise DeviceError(f"{error}; {self._way_back()}") from None
+
+
+def _runs(blkaddrs: NDArray[Any], data: NDArray[np.uint8], block_size: int) -> Iterator[tuple[int, Data]]:
+    """(offset, content) of blocks that are written at once, neighbours together; of duplicates the last one counts."""
+    addresses = blkaddrs.astype(np.int64).reshape(-1)
+    wanted, last = np.unique(addresses[::-1], return_index=True)
+    rows = data.reshape(-1, block_size)
+    most = max(1, PIECE // block_size)
+    edges = [0, *(np.flatnonzero(np.diff(wanted) != 1) + 1).tolist(), wanted.size]
+    for begin, end in pairwise(edges):
+        for at in range(begin, end, most):
+            one = addresses.size - 1 - last[at : min(end, at + most)]
+            yield int(wanted[at]) * block_size, np.ascontiguousarray(rows[one])
+
+
+def _zeroed(offset: int, length: int, kind: int) -> Iterator[_New]:
+    """What is announced of a range that becomes zeros, or is given up: of sectors that are in it in part, all is."""
+    low, high = -(-offset // SECTOR) * SECTOR, (offset + length) // SECTOR * SECTOR
+    if kind == TRIMMED:
+        yield offset, (kind, length)
+    elif low >= high:
+        yield offset, bytes(length)
+    else:
+        yield low, (kind, high - low)
+        if offset < low:
+            yield offset, bytes(low - offset)
+        if high < offset + length:
+            yield high, bytes(offset + length - high)
 
 
 def size_before(undo_path: str | Path) -> int:
@@ -307,6 +431,8 @@ def apply_undo(undo_path: str | Path, device: Device, dry_run: bool = False, *, 
             log.check_not_cut()
             log.check_belongs(device)
             log.check_torn_batch(device)
+            log.check_saved(device)
+            log.check_state(device)
             log.check_sealed(device)
         report = log.report(device)
         for name, start, length in device.gaps:
@@ -335,7 +461,7 @@ def must_be_free(path: str) -> None:
     """What `UndoLog` would raise where its file can't be made, before there is anything to write: for a rehearsal."""
     directory = os.path.dirname(path) or "."
     newfile.check_directory(directory)
-    if os.path.lexists(path):
+    if os.path.lexists(path) and not newfile.is_empty(path):
         raise _taken(path)
     if not os.path.isdir(directory):
         raise _no_place(path, os.strerror(errno.ENOTDIR if os.path.lexists(directory) else errno.ENOENT))
@@ -353,12 +479,15 @@ def _no_place(path: str, why: str | None) -> DeviceError:
 
 def _create(path: str) -> FileDevice:
     try:
-        fd = newfile.create(path)
+        fd = newfile.create_or_take(path)
     except FileExistsError:
         raise _taken(path) from None
     except OSError as error:
         raise _no_place(path, error.strerror) from None
     lock_or_close(fd, path)
+    if os.fstat(fd).st_size:  # another command began its log in an empty file a moment ago, and ended
+        os.close(fd)
+        raise _taken(path)
     newfile.sync_directory(path)  # the name too must outlive a crash
     return _LogFile(path, fd)
 

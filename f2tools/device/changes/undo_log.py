@@ -2,7 +2,7 @@
 
 The file, little-endian, is a header, a place for what is known at the end, and records, only ever appended:
 
-    header   8s "F2TUNDO\\0"   u32 version, 2   u64 size of the device before   16s a random id   u32 CRC-32 of these
+    header   8s "F2TUNDO\\0"   u32 version, 3   u64 size of the device before   16s a random id   u32 CRC-32 of these
     closed   u64 length of the file   u32 CRC-32 of it; zeros until the seal is durable.  Not there in version 1
     record   4s "F2UR"   u16 kind   u16 flags   u64 batch   u64 offset   u64 length   u32 CRC-32   then the kind's bytes
 
@@ -13,6 +13,14 @@ The file, little-endian, is a header, a place for what is known at the end, and 
                     to become; the first such record has them as they were
     kind 5, SEAL    `length` bytes follow: 8 bytes of BLAKE2b for each block of 4096 of the first 32 MiB, as far as the
                     device had them before, as they were when the log was closed
+    kind 6, NEW     `length` bytes follow: a number of 4 bytes for each sector of 512 from `offset` on, as they are
+                    about to become; see `announced`
+    kind 7, ZEROED  `length` bytes at `offset` are about to become zeros; nothing follows
+    kind 8, TRIMMED `length` bytes at `offset` are about to be given up, and may read as anything; nothing follows
+    kind 9, PLACES  `length` bytes follow: u64 offset, u64 length, 8 bytes of BLAKE2b of each place that says in which
+                    state the image is; see `places`.  One record for before the first change, one with the SEAL
+
+Kinds 6 to 9 came with version 3.
 
 A record's CRC-32, and that of the length, starts from that of the id and covers its header and its bytes.  The records
 of one call are a batch, the last one has flag 1, and nothing is changed before all of them are durable: so a log may
@@ -25,9 +33,20 @@ was when it was closed, or if the image is not as a batch found it that is torn.
 The HEAD records say which image the log belongs to.  The first 32 KiB of a device hold both superblocks; each sector
 there must be what it was before or what the log was about to make of it, whatever the moment of a crash, and the size
 must be one that the log knows.  That of several devices is with all of the last one, though the volume may end before;
-older logs have it without what is behind the volume.  After a SEAL, the blocks that it covers, which hold the
-checkpoints too, must be as it says or as they were before: so an image that was mounted since is refused.  An undo that
-was interrupted can be repeated.
+older logs have it without what is behind the volume.
+
+Whether something else changed the image since is told by these rules; an image that breaks one is refused:
+
+ 1. Each sector whose old content is in the log is as it was, or as the log announced it (version 3).
+ 2. After undoing, the places that say in which state the image is are where they were, and hold what they held.  So
+    no later checkpoint and no later page of a log would be left that leads to what is gone (version 3).
+ 3. Of the places that say so now, each group has one whose old content is in the log, or that was as it is before the
+    first change, or at the SEAL.  So nothing was made durable behind what the command wrote (version 3).
+ 4. After a SEAL, the blocks that it covers are as it says or as they were before.  Beside the other rules this serves
+    images with something on them whose places are not known.
+
+They hold for the log of a command that was killed at any moment, and for an undo that was interrupted, which can be
+repeated.  Their cost is that of reading what is in the log, not that of the image.
 """
 
 from __future__ import annotations
@@ -43,28 +62,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device.base import Device
+from f2tools.device.buffers import Data, byte_view
+from f2tools.device.changes.announced import SECTOR, Announced
 from f2tools.device.changes.appended import is_whole, is_whole_in
+from f2tools.device.changes.places import Place, groups_of, places_of, unpacked
 from f2tools.device.media.image import FileDevice
 from f2tools.device.ranges import RangeSet
 from f2tools.errors import DeviceError
 
 MAGIC = b"F2TUNDO\0"
-VERSION = 2
+VERSION = 3
 HEADER = struct.Struct("<8sIQ16sI")
 CLOSED = struct.Struct("<QI")
 RECORD = struct.Struct("<4sHHQQQI")
 RECORD_MAGIC = b"F2UR"
-DATA, HOLE, SIZE, HEAD, SEAL = 1, 2, 3, 4, 5
+DATA, HOLE, SIZE, HEAD, SEAL, NEW, ZEROED, TRIMMED, PLACES = range(1, 10)
+FOLLOWED = (DATA, HEAD, SEAL, NEW, PLACES)  # kinds that bytes follow
 LAST_OF_BATCH = 1
 
 BLOCK = 4096
-SECTOR = 512
 HEAD_BYTES = 32 << 10
-SEAL_BYTES = 32 << 20  # both checkpoint packs are in it, but for uncommon geometries
+SEAL_BYTES = 32 << 20
+PLACES_BYTES = 4096  # far more than any has
 DIGEST = 8
 PIECE = 1 << 20
 BUFFER = 4 << 20
 MOST_LOOKED_THROUGH = 16  # records tried after a bad one: content may hold records too, but not nested so deep
+CHANGED_BY = (
+    ".  If that was a command with an undo log of its own, undo that one first.  --force restores all the same, and"
+    " what was written since is lost"
+)
 PARTLY = "undoing only a part of the changes would leave neither the old image nor the new one"
 _ROW = struct.Struct("<HBQQQQ")
 _ROWS = np.dtype(
@@ -113,7 +140,7 @@ class _Record:
 
     @property
     def end(self) -> int:
-        return self.position + (self.length if self.kind in (DATA, HEAD, SEAL) else 0)
+        return self.position + (self.length if self.kind in FOLLOWED else 0)
 
 
 class ReadLog:
@@ -123,6 +150,8 @@ class ReadLog:
         self.file = file
         self.torn = False
         self.size_bytes = -1
+        self.version = 0
+        self._identity = b""
         self._seed = 0
         self._tells_closed = False
         self._closed_at = 0  # how long the file was when it was closed; 0 where that isn't known
@@ -223,7 +252,7 @@ class ReadLog:
             self._compare_head(int(row["offset"]), int(row["length"]), int(row["position"]), found, known)
         for sector, same in enumerate(known):
             if not same:
-                raise self._foreign(device, f"its bytes at offset {sector * SECTOR:#x} were changed by something else")
+                raise self._changed(device, f"its bytes at offset {sector * SECTOR:#x} were changed")
 
     def check_sealed(self, device: Device) -> None:
         """DeviceError where something else changed the device after the log was closed."""
@@ -233,20 +262,22 @@ class ReadLog:
         wanted = self.file.pread(int(last["position"]), min(int(last["length"]), SEAL_BYTES // BLOCK * DIGEST))
         for block, digest in enumerate(seal(device, self.size_bytes)):
             if wanted[block * DIGEST : (block + 1) * DIGEST] != digest and not self._holds_old(device, block * BLOCK):
-                raise self._foreign(device, f"its block at offset {block * BLOCK:#x} was changed by something else")
+                raise self._changed(device, f"its block at offset {block * BLOCK:#x} was changed")
 
     def _holds_old(self, device: Device, offset: int) -> bool:
         """Whether a block is as it was before, such as after an undo that was interrupted."""
         end = min(offset + BLOCK, self.size_bytes)
+        old, known = self._old(offset, end)
+        return known == len(old) and padded(device, offset, end) == old
+
+    def _old(self, offset: int, end: int) -> tuple[bytes, int]:
+        """(what the log has of a range, zeros elsewhere; how many bytes it has)."""
         old, known = bytearray(end - offset), 0
-        first = int(np.searchsorted(self._ends, offset, "right"))
-        until = int(np.searchsorted(self._content["offset"], end, "left"))
-        for kind, _, _, at, length, position in map(np.void.item, self._content[first:until]):
-            start, stop = max(offset, at), min(end, at + length)
+        for start, stop, position in self.old_parts(offset, end):
             known += stop - start
-            if kind == DATA:
-                old[start - offset : stop - offset] = self.file.pread(position + start - at, stop - start)
-        return known == len(old) and padded(device, offset, end) == bytes(old)
+            if position >= 0:
+                old[start - offset : stop - offset] = self.file.pread(position, stop - start)
+        return bytes(old), known
 
     def _compare_head(self, offset: int, length: int, position: int, found: bytes, known: list[bool]) -> None:
         """Note which sectors of the head are as a record has them."""
@@ -256,9 +287,73 @@ class ReadLog:
             if sector < len(known) and raw[at : at + DIGEST] == found[sector * DIGEST : (sector + 1) * DIGEST]:
                 known[sector] = True
 
-    def _foreign(self, device: Device, why: str) -> DeviceError:
+    def check_saved(self, device: Device) -> None:
+        """DeviceError where a sector whose old content is in the log is neither as it was nor as the log announced."""
+        if self.version < 3:
+            return
+        rows = {kind: self.records[self.records["kind"] == kind] for kind in (NEW, ZEROED, TRIMMED)}
+        announced = Announced(self.file, self._identity, rows[NEW], rows[ZEROED], rows[TRIMMED])
+        for start, stop in self._to_compare(device):
+            for at in range(start, stop, PIECE):
+                end = min(at + PIECE, stop)
+                old, found = self._old(at, end)[0], device.pread(at, end - at)
+                if found != old:
+                    self._check_sectors(device, announced, at, old, found)
+
+    def _to_compare(self, device: Device) -> Iterator[tuple[int, int]]:
+        """The ranges, in whole sectors, where the device may hold something else than it did."""
+        for kind, _, _, offset, length, _ in map(np.void.item, self._content):
+            end = min(offset + length, device.size_bytes)  # what is not there was saved before the device was cut
+            if end <= offset:
+                continue
+            parts = [(offset, end - offset)] if kind == DATA else device.data_ranges(offset, end - offset)
+            last = min(self.size_bytes, device.size_bytes)
+            for start, size in parts:
+                yield start // SECTOR * SECTOR, min(last, -(-(start + size) // SECTOR) * SECTOR)
+
+    def _check_sectors(self, device: Device, announced: Announced, at: int, old: bytes, found: bytes) -> None:
+        size = -(-len(old) // SECTOR) * SECTOR
+        was, now = (np.frombuffer(one.ljust(size, b"\0"), np.uint8).reshape(-1, SECTOR) for one in (old, found))
+        wrong = np.flatnonzero((was != now).any(1) & ~announced.has(at, found))
+        if wrong.size:
+            raise self._changed(device, f"its bytes at offset {at + int(wrong[0]) * SECTOR:#x} were changed")
+
+    def check_state(self, device: Device) -> None:
+        """DeviceError where the image would not be in its old state, or is in a state that the log does not know."""
+        if self.version < 3 or not self.records.size:
+            return
+        before, *sealed = self._places()
+        if places_of(Before(self, device)) != before:
+            raise self._changed(device, "what is on it was changed")
+        known = {*before, *(place for places in sealed for place in places)}
+        for group in groups_of(device) if known else []:
+            if not any(self.touches(offset, length) for offset, length in group) and not (
+                known & set(places_of(device, [group]))
+            ):
+                raise self._changed(device, f"what is at offset {group[0][0]:#x} was written later")
+
+    def _places(self) -> list[list[Place]]:
+        """The places, as they were before the first change and when the log was closed."""
+        rows = self.records[self.records["kind"] == PLACES][:2]
+        found = [unpacked(self.file.pread(int(row["position"]), min(int(row["length"]), PLACES_BYTES))) for row in rows]
+        return found or [[]]
+
+    def old_parts(self, offset: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """(offset, end, where it is in the file; -1 for zeros) of what the log has of a range."""
+        first = int(np.searchsorted(self._ends, offset, "right"))
+        until = int(np.searchsorted(self._content["offset"], end, "left"))
+        for kind, _, _, at, length, position in map(np.void.item, self._content[first:until]):
+            start, stop = max(offset, at), min(end, at + length)
+            yield start, stop, position + start - at if kind == DATA else -1
+
+    def _changed(self, device: Device, why: str) -> DeviceError:
+        return self._foreign(device, f"{why} by something else", CHANGED_BY)
+
+    def _foreign(self, device: Device, why: str, advice: str = "") -> DeviceError:
         cut = "" if self.ending == "sealed" else ", unless this log, which ends without its seal, was cut off"
-        return DeviceError(f"{self.file.name}: this undo log doesn't belong to {device.name} as it is now: {why}{cut}")
+        return DeviceError(
+            f"{self.file.name}: this undo log doesn't belong to {device.name} as it is now: {why}{cut}{advice}"
+        )
 
     def _read_header(self) -> int:
         """Where the records start; 0 where the header is torn, which is before anything was changed."""
@@ -270,8 +365,9 @@ class ReadLog:
         _, version, size, identity, _ = HEADER.unpack(raw)
         if not is_whole(raw):
             raise DeviceError(f"{self.file.name}: damaged: its header has a wrong checksum")
-        if version not in (1, VERSION):
+        if not 1 <= version <= VERSION:
             raise DeviceError(f"{self.file.name}: an undo log of version {version}; those up to {VERSION} are known")
+        self.version, self._identity = version, identity
         self._tells_closed = version > 1
         records = HEADER.size + CLOSED.size * self._tells_closed
         if self.file.size_bytes < records:
@@ -323,6 +419,37 @@ class ReadLog:
             while found >= 0:
                 yield at + found
                 found = window.find(RECORD_MAGIC, found + 1)
+
+
+class Before(Device):
+    """A device as undoing would leave it; read-only, and the device stays open."""
+
+    def __init__(self, log: ReadLog, device: Device) -> None:
+        self.name = device.name
+        self.size_bytes = log.size_bytes
+        self.read_only = True
+        self._device = device
+        self._log = log
+
+    def pread_into(self, offset: int, buffer: Any) -> None:
+        view = byte_view(buffer)
+        self.check_range(offset, len(view))
+        there = max(0, min(len(view), self._device.size_bytes - offset))
+        if there:
+            self._device.pread_into(offset, view[:there])
+        view[there:] = bytes(len(view) - there)
+        for start, stop, position in self._log.old_parts(offset, offset + len(view)):
+            old = self._log.file.pread(position, stop - start) if position >= 0 else bytes(stop - start)
+            view[start - offset : stop - offset] = old
+
+    def pwrite(self, offset: int, data: Data) -> None:
+        self.check_writable()
+
+    def flush(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
 
 
 def seal(device: Device, size_bytes: int) -> Iterator[bytes]:

@@ -27,7 +27,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.footers import footers_of
 from f2tools.f2fs.layout.node import NodeFooter
-from f2tools.f2fs.volume.checkpoint import choose_pack
+from f2tools.f2fs.volume.checkpoint import Pack, choose_pack
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.lazy import dataclass
@@ -185,7 +185,7 @@ def _walk(volume: Volume, start: int) -> Iterator[ChainNode | tuple[int, str, bo
                 return
             window = footers_of(blocks)
         nid, ino, flag, cp_ver, following = window[blkaddr - first].item()
-        if not _of_this_checkpoint(volume, cp_ver):
+        if not of_this_checkpoint(volume.pack, cp_ver):
             yield blkaddr, f"block {blkaddr:#x} was not written after this checkpoint", False
             return
         marks = bool(flag >> FSYNC_BIT_SHIFT & 1), bool(flag >> DENT_BIT_SHIFT & 1)
@@ -193,14 +193,15 @@ def _walk(volume: Volume, start: int) -> Iterator[ChainNode | tuple[int, str, bo
         blkaddr = following
 
 
-def _of_this_checkpoint(volume: Volume, cp_ver: int) -> bool:
-    """See is_recoverable_dnode() in fs/f2fs/node.h."""
-    flags, version = volume.cp.ckpt_flags, volume.cp.checkpoint_ver
+def of_this_checkpoint(pack: Pack, cp_ver: int) -> bool:
+    """Whether a node with this in its footer was written after a checkpoint; see is_recoverable_dnode() in
+    fs/f2fs/node.h."""
+    flags, version = pack.cp.ckpt_flags, pack.cp.checkpoint_ver
     low = (1 << 32) - 1
     if flags & CP_NOCRC_RECOVERY_FLAG:
         return cp_ver & low == version & low
     if flags & CP_CRC_RECOVERY_FLAG:
-        version |= volume.pack.crc << 32
+        version |= pack.crc << 32
     return cp_ver == version & (1 << 64) - 1
 
 
