@@ -67,6 +67,35 @@ def create(path: str, mode: int = PRIVATE) -> int:
     return os.open(path, _NEW, mode)
 
 
+def is_empty(path: str) -> bool:
+    """Whether a file of this user has this name, no link leads to it, and nothing is in it, as a command leaves one
+    that is killed before it writes."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return _is_ours_and_empty(found)
+
+
+def create_or_take(path: str, mode: int = PRIVATE) -> int:
+    """As `create`, but of this user's files an empty one is taken; the caller locks it and looks again."""
+    try:
+        return create(path, mode)
+    except FileExistsError:
+        if not is_empty(path):
+            raise
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if _is_ours_and_empty(os.fstat(fd)):
+        return fd
+    os.close(fd)
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+
+
+def _is_ours_and_empty(found: os.stat_result) -> bool:
+    mine = found.st_uid == os.geteuid() and found.st_nlink == 1
+    return stat.S_ISREG(found.st_mode) and mine and not found.st_size
+
+
 def create_directory(path: str) -> None:
     """Make a directory that is private to the user; an existing one stays as it is, and must pass `check_directory`."""
     check_directory(os.path.dirname(path.rstrip("/")))

@@ -83,6 +83,19 @@ class Share(click.ParamType):
         return share / 100
 
 
+class FileName(click.Path):
+    """The name of a file or a directory, of which an empty one is none: it mostly comes from a variable of the shell
+    that is not set, and taken for "no option" it would leave out a log that was asked for."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(path_type=str, **{"readable": False, **settings})  # who opens it says what is wrong
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value:
+            self.fail("a name is needed, and this one is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Size(click.ParamType):
     """A number of bytes: `4096`, `512K`, `64MiB`, `1G`, `0x1000`, or `2048s` in sectors of 512."""
 
@@ -140,7 +153,7 @@ def image_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """The image or device that a command works on; `--offset` makes it IMAGE@+BYTES, as `open_device` takes it."""
     argument = click.argument(
         "image",
-        type=click.Path(path_type=str, readable=False),
+        type=FileName(),
         callback=_at_offset,
         shell_complete=_image_or_path,
     )
@@ -191,7 +204,7 @@ def cache_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Where to keep what is read of URLs."""
     return click.option(
         "--cache",
-        type=click.Path(file_okay=False, path_type=str),
+        type=FileName(file_okay=False),
         is_eager=True,
         expose_value=False,
         callback=_keep_cache,
@@ -237,6 +250,7 @@ def device_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--device",
         "devices",
         multiple=True,
+        type=FileName(),
         metavar="IMAGE2",
         help="A further device of a volume on several, in the order of its device table (repeatable).",
     )(command)
@@ -321,6 +335,7 @@ def key_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--key",
         "keys",
         multiple=True,
+        type=FileName(),
         metavar="FILE",
         help="A file with a master key of fscrypt, raw or in hex; what it opens is found out (repeatable).",
     )(command)
@@ -377,7 +392,7 @@ def undo_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Keep what is overwritten."""
     return click.option(
         "--undo",
-        type=click.Path(path_type=str),
+        type=FileName(),
         metavar="FILE",
         help="Keep what is overwritten in FILE, for `f2tools undo FILE IMAGE`.",
     )(command)

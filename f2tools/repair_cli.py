@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from f2tools.errors import Usage
-from f2tools.options import FINDINGS_LEFT, REPAIRED
+from f2tools.options import FINDINGS_LEFT, REPAIRED, FileName
 from f2tools.repaired import Repair
 from f2tools.text import command_line, printable
 
@@ -42,7 +42,9 @@ class Made:
 def repair_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """-n, -y, --dry-run and --undo."""
     for option in (
-        click.option("--undo", metavar="FILE", help="With -y: keep what is overwritten, for `f2tools undo`."),
+        click.option(
+            "--undo", type=FileName(), metavar="FILE", help="With -y: keep what is overwritten, for `f2tools undo`."
+        ),
         click.option("--dry-run", is_flag=True, help="With -y: go through with it in memory, and write nothing."),
         click.option("-y", "yes", is_flag=True, help="Repair everything, without asking."),
         click.option("-n", "no", is_flag=True, help="Check only, change nothing: what happens without any option too."),

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from f2tools.cli import main
 from f2tools.edit.verbs import VERBS
 from f2tools.errors import F2fsError
-from f2tools.options import Size
+from f2tools.options import FileName, Size
 from f2tools.sizes import parse_size
 from tests.dump.craft import f2, poke
 
@@ -251,6 +251,21 @@ def test_an_offset_is_taken_by_every_command_on_a_volume_and_is_in_bytes_with_su
             assert isinstance(options["--offset"].type, Size), name
     with pytest.raises(F2fsError, match="--offset is for one that is there"):
         raised(run("mkfs", "new", "--size", "64M", "--offset", "1M"))
+
+
+# what an option has behind it where that names a file or a directory of the host
+NAMES_OF_FILES = {
+    "FILE", "DIR", "DIR|TAR|-", "IMAGE", "IMAGE2", "INDEX", "OUT", "OUT.parquet", "BEFORE", "AFTER", "JSON", "TRACE",
+}  # fmt: skip
+
+
+def test_an_empty_name_of_a_file_is_taken_by_no_option() -> None:
+    for name, command in commands(main):
+        for option in command.params:
+            assert type(option.type) is not click.Path, (name, option.opts)
+            prefix = (name, option.opts) == ("fls", ["-m"])  # of the names that it prints
+            if isinstance(option, click.Option) and option.metavar in NAMES_OF_FILES and not prefix:
+                assert isinstance(option.type, FileName), (name, option.opts)
 
 
 # the letters of commands that bear another program's name are that program's

@@ -10,7 +10,7 @@ import click
 
 from f2tools import newfile
 from f2tools.errors import F2fsError, Taken
-from f2tools.options import print_json
+from f2tools.options import FileName, print_json
 from f2tools.text import printable
 
 # by name: the module below f2tools.compat whose `main` is called with the arguments
@@ -76,7 +76,7 @@ def make_links(directory: str, force: bool = False, sleuths: bool = False) -> li
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=str, file_okay=False))
+@click.argument("directory", type=FileName(file_okay=False))
 @click.option("--tsk", "sleuths", is_flag=True, help="Also fls, icat, istat, blkcat, fsstat of The Sleuth Kit.")
 @click.option("-f", "--force", is_flag=True, help="Replace files that have these names.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with stable field names.")

@@ -20,7 +20,7 @@ from f2tools import newfile
 from f2tools.copyout.keep import Keep, keep_options
 from f2tools.copyout.walk import Lost, not_in_full, placed, shown
 from f2tools.errors import Usage
-from f2tools.options import force_option, json_option, must_be_free, print_json, progress
+from f2tools.options import FileName, force_option, json_option, must_be_free, print_json, progress
 from f2tools.text import printable, printable_name
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class TreeCommands:
 
     def image_argument(self, function: Callable[..., None]) -> Callable[..., None]:
         """The argument that names the image."""
-        return click.argument("image", type=click.Path(path_type=str), metavar=self.metavar)(function)
+        return click.argument("image", type=FileName(), metavar=self.metavar)(function)
 
     def add_to(self, group: click.Group) -> None:
         """Add all of them."""
@@ -131,7 +131,12 @@ class TreeCommands:
     def _extract(self) -> Callable[..., None]:
         @click.argument("path", default="/")
         @click.option(
-            "-o", "--output", required=True, metavar="DIR", help="The directory to put files in; made if need be."
+            "-o",
+            "--output",
+            required=True,
+            type=FileName(),
+            metavar="DIR",
+            help="The directory to put files in; made if need be.",
         )
         @keep_options
         @json_option
@@ -165,7 +170,11 @@ class TreeCommands:
     def _tar(self) -> Callable[..., None]:
         @click.argument("paths", nargs=-1, metavar="[PATH]...")
         @click.option(
-            "-o", "--output", metavar="FILE", help="Write here; .gz and .zst are compressed.  [default: stdout]"
+            "-o",
+            "--output",
+            type=FileName(),
+            metavar="FILE",
+            help="Write here; .gz and .zst are compressed.  [default: stdout]",
         )
         @force_option
         def tar(image: str, paths: tuple[str, ...], output: str | None, force: bool) -> None:
@@ -185,7 +194,7 @@ class TreeCommands:
 
     def _manifest(self) -> Callable[..., None]:
         @click.argument("path", default="/")
-        @click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
+        @click.option("-o", "--output", type=FileName(), metavar="FILE", help="Write here.  [default: stdout]")
         @force_option
         def manifest(image: str, path: str, output: str | None, force: bool) -> None:
             """The whole tree as JSON, with metadata and hashes, so that two trees can be compared.  Always JSON."""

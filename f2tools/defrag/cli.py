@@ -15,6 +15,7 @@ from f2tools import newfile
 from f2tools.errors import F2fsError, Usage
 from f2tools.options import (
     Address,
+    FileName,
     device_option,
     dry_run_option,
     human_size,
@@ -57,7 +58,12 @@ class Where:
     type=click.Choice(["path", "size", "access-list"]),
     help="Lay the files down one behind the other: by path, small ones first, or as --access-list has them.",
 )
-@click.option("--access-list", metavar="FILE", help="Paths in the order in which they are read at boot, one a line.")
+@click.option(
+    "--access-list",
+    type=FileName(),
+    metavar="FILE",
+    help="Paths in the order in which they are read at boot, one a line.",
+)
 @click.option("--pinned", is_flag=True, help="Move pinned files too; not if something knows their block addresses.")
 @click.option("--report", "only_report", is_flag=True, help="Only say how fragmented files and free space are.")
 @click.option("-s", "--start", type=Address(), metavar="BLOCK", help="Move a range of blocks: the first of them.")
@@ -65,7 +71,7 @@ class Where:
 @click.option("-t", "--target", type=Address(), metavar="BLOCK", help="Where to; beside the range if not said.")
 @click.option("-i", "--left", is_flag=True, help="To the free blocks left of the target, instead of from it on.")
 @click.option("-f", "--force", is_flag=True, help="Move a range though files get more fragments by it.")
-@click.option("--svg", type=click.Path(path_type=str), metavar="FILE", help="Draw files and segments into FILE.")
+@click.option("--svg", type=FileName(), metavar="FILE", help="Draw files and segments into FILE.")
 @device_option
 @dry_run_option
 @undo_option

@@ -93,13 +93,13 @@ def open_for_change(
     if dry_run:
         from f2tools.device.changes.overlay import Overlay
 
-        if undo:
+        if undo is not None:
             from f2tools.device.changes.undo import must_be_free
 
             must_be_free(undo)
         return Overlay(open_device(path, extra=extra, whole=whole))
     device = open_device(path, write=True, extra=extra, whole=whole)
-    if not undo:
+    if undo is None:
         return device
     from f2tools.device.changes.undo import UndoLog
 

@@ -14,7 +14,7 @@ from f2tools.dffs.mount_cli import mount
 from f2tools.dffs.recover_cli import recover
 from f2tools.dffs.report_cli import report
 from f2tools.groups import Group
-from f2tools.options import CheckCommand, Size, human_size, json_option, print_json, progress, require
+from f2tools.options import CheckCommand, FileName, Size, human_size, json_option, print_json, progress, require
 from f2tools.repair_cli import Made, Wanted, exit_code, make, repair_options, say, wanted
 from f2tools.text import printable
 
@@ -37,12 +37,14 @@ def dffs() -> None:
 
 
 @dffs.command()
-@click.argument("flash", type=click.Path(path_type=str))
+@click.argument("flash", type=FileName())
 @click.option("--size", type=Size(), required=True, help="Size of the chip without spare areas, for example 256M.")
 @click.option("--pages", type=Size(), default="2K", show_default=True, help="Bytes of a page without its spare area.")
 @click.option("--block", type=Size(), default="128K", show_default=True, help="Bytes of an erase block.")
 @click.option("--spare", type=Size(), help="Bytes of a spare area.  [default: 64 for each 2K of a page]")
-@click.option("--from", "source", metavar="DIR|TAR|-", help="Fill it with these files; - is an archive on stdin.")
+@click.option(
+    "--from", "source", type=FileName(), metavar="DIR|TAR|-", help="Fill it with these files; - is an archive on stdin."
+)
 @click.option("--no-xattrs", is_flag=True, help="With --from: leave out extended attributes and ACLs.")
 @click.option("--bad", type=int, multiple=True, metavar="BLOCK", help="Mark this erase block bad (repeatable).")
 def mkfs(
@@ -105,7 +107,7 @@ def _make_filled(flash: str, shape: Shape, bad: tuple[int, ...], source: str, xa
 
 
 @dffs.command(cls=CheckCommand)
-@click.argument("flash", type=click.Path(path_type=str))
+@click.argument("flash", type=FileName())
 @repair_options
 @json_option
 def fsck(flash: str, no: bool, yes: bool, dry_run: bool, undo: str | None, as_json: bool) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from f2tools.options import dry_run_option, json_option, print_json, undo_option
+from f2tools.options import FileName, dry_run_option, json_option, print_json, undo_option
 from f2tools.repair_cli import check_applying
 from f2tools.text import command_line, printable
 
 
 @click.command()
-@click.argument("flash", type=click.Path(path_type=str))
+@click.argument("flash", type=FileName())
 @click.option("--apply", "apply", is_flag=True, help="Put it in order, as the next mount would.")
 @dry_run_option
 @undo_option

@@ -15,6 +15,7 @@ from f2tools.errors import Usage
 from f2tools.groups import Group
 from f2tools.options import (
     CheckCommand,
+    FileName,
     Share,
     Size,
     dry_run_option,
@@ -47,7 +48,7 @@ def dfs() -> None:
 
 
 @dfs.command()
-@click.argument("image", type=click.Path(path_type=str))
+@click.argument("image", type=FileName())
 @click.option("--size", type=Size(), required=True, help="How much it can hold, for example 256M.")
 @click.option("--chunk", type=Size(), default="2T", show_default=True, help="Size of a chunk: the largest file.")
 @click.option("--small-file", type=Size(), default="32K", show_default=True,
@@ -56,7 +57,9 @@ def dfs() -> None:
               help="Over-provisioning: so much more than --size, for cleaning to be cheap.")  # fmt: skip
 @click.option("--directories", type=click.Choice(["log", "hashed"]), default="log", show_default=True,
               help="Lists of names, changed through a log; or hashed, changed by atomic writes.")  # fmt: skip
-@click.option("--from", "source", metavar="DIR|TAR|-", help="Fill it with these files; - is an archive on stdin.")
+@click.option(
+    "--from", "source", type=FileName(), metavar="DIR|TAR|-", help="Fill it with these files; - is an archive on stdin."
+)
 @click.option("--no-xattrs", is_flag=True, help="With --from: leave out extended attributes and ACLs.")
 def mkfs(
     image: str,
@@ -107,7 +110,7 @@ def mkfs(
 
 
 @dfs.command(cls=CheckCommand)
-@click.argument("image", type=click.Path(path_type=str))
+@click.argument("image", type=FileName())
 @repair_options
 @json_option
 def fsck(image: str, no: bool, yes: bool, dry_run: bool, undo: str | None, as_json: bool) -> None:
@@ -179,7 +182,7 @@ def _said_of(report: DfsReport) -> list[str]:
 
 
 @dfs.command()
-@click.argument("image", type=click.Path(path_type=str))
+@click.argument("image", type=FileName())
 @click.option("--apply", "apply", is_flag=True, help="Do it, and close the volume.")
 @dry_run_option
 @undo_option

@@ -18,7 +18,7 @@ def layer_to_change(path: str, undo: str | None = None) -> Vsl:
     """The layer in an image, for writing; with `undo`, what is overwritten in the image is kept in that new file."""
     device = open_image(path, write=True)
     try:
-        return _opened(UndoLog(device, undo) if undo else device)
+        return _opened(UndoLog(device, undo) if undo is not None else device)
     except BaseException:
         device.close()
         raise

@@ -20,6 +20,7 @@ from f2tools.copyout.keep import Keep, keep_options
 from f2tools.copyout.walk import THERE_ALREADY, not_in_full, placed, shown
 from f2tools.errors import F2fsError
 from f2tools.options import (
+    FileName,
     JsonArray,
     as_of_option,
     checkpoint_option,
@@ -351,7 +352,13 @@ def cat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) -> 
 @image_argument
 @_paths("/")
 @click.option(
-    "-o", "--output", "target", required=True, metavar="DIR", help="The directory to put files in; made if need be."
+    "-o",
+    "--output",
+    "target",
+    required=True,
+    type=FileName(),
+    metavar="DIR",
+    help="The directory to put files in; made if need be.",
 )
 @keep_options
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out paths or names like this (repeatable).")
@@ -439,7 +446,13 @@ def _count(volume: Volume) -> int:
 @click.command()
 @image_argument
 @_paths("/")
-@click.option("-o", "--output", metavar="FILE", help="Write here; .gz and .zst are compressed.  [default: stdout]")
+@click.option(
+    "-o",
+    "--output",
+    type=FileName(),
+    metavar="FILE",
+    help="Write here; .gz and .zst are compressed.  [default: stdout]",
+)
 @force_option
 @_volume_options
 def tar(
@@ -492,7 +505,7 @@ def tar(
 @click.command()
 @image_argument
 @click.argument("path", default="/", shell_complete=path_in_image)
-@click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
+@click.option("-o", "--output", type=FileName(), metavar="FILE", help="Write here.  [default: stdout]")
 @force_option
 @_volume_options
 def manifest(image: str, path: str, output: str | None, force: bool, opening: Opening, as_json: bool) -> None:

@@ -10,6 +10,7 @@ import click
 
 from f2tools.dump.structures_cli import end, say
 from f2tools.options import (
+    FileName,
     device_option,
     force_option,
     human_size,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @image_argument
-@click.argument("output", metavar="OUT", type=click.Path(path_type=str))
+@click.argument("output", metavar="OUT", type=FileName())
 @click.option("--scramble", is_flag=True, help="Give names, symbolic links and attribute values letters at random.")
 @force_option
 @device_option

@@ -17,6 +17,7 @@ from f2tools.edit.words import words_of
 from f2tools.errors import F2fsError, Usage
 from f2tools.options import (
     REHEARSE,
+    FileName,
     at_offset,
     device_option,
     dry_run_option,
@@ -140,8 +141,8 @@ cp, mv, ln, mkdir, rm, rmdir, mknod, chmod, chown, touch, truncate, setfattr, se
 
 
 @click.command()
-@click.argument("image", type=click.Path(path_type=str, readable=False))
-@click.argument("script", type=click.Path(path_type=str, readable=False), required=False)
+@click.argument("image", type=FileName())
+@click.argument("script", type=FileName(), required=False)
 @click.option("-c", "--command", "commands", multiple=True, metavar="LINE", help="A line of the script (repeatable).")
 @_common
 def edit(image: str, script: str | None, commands: tuple[str, ...], **common: Any) -> None:

@@ -18,7 +18,7 @@ from f2tools.errors import DeviceError, Usage
 from f2tools.experiment.registry import EXPERIMENTS, experiment
 from f2tools.experiment.systems import FILE_SYSTEMS
 from f2tools.groups import Group, meant
-from f2tools.options import json_option, print_json, progress, said_of
+from f2tools.options import FileName, json_option, print_json, progress, said_of
 from f2tools.text import printable
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ OPTIONS = (
     click.option("--overwrite", is_flag=True, help="Don't ask before DEVICE is overwritten."),
     click.option("-f", "--force", is_flag=True, help="Remove the report of another run from OUT."),
     click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Parts run at a time.  [one a processor]"),
-    click.option("-o", "--output", metavar="OUT",
+    click.option("-o", "--output", type=FileName(), metavar="OUT",
                  help="A directory for report, figures, numbers and traces; an interrupted run goes on there."),
     json_option,
 )  # fmt: skip

@@ -10,7 +10,7 @@ import click
 
 from f2tools import newfile
 from f2tools.groups import Group
-from f2tools.options import Size, json_option, print_json, progress
+from f2tools.options import FileName, Size, json_option, print_json, progress
 from f2tools.text import printable
 
 VERBS = {
@@ -101,7 +101,9 @@ _EXAMPLES = {
 def _common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed((
         click.argument("targets", nargs=-1, required=True),
-        click.option("-o", "--output", required=True, metavar="OUT.parquet", help="The table to write."),
+        click.option(
+            "-o", "--output", required=True, type=FileName(), metavar="OUT.parquet", help="The table to write.",
+        ),
         click.option(
             "--jobs", type=click.IntRange(min=1), default=lambda: len(os.sched_getaffinity(0)), metavar="N",
             help="Processes at work on this machine.  [default: one for each CPU]",
@@ -111,8 +113,13 @@ def _common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Let the workers of this dask scheduler (tcp://HOST:PORT) do it; the names must mean the same there.",
         ),
         click.option("--fresh", is_flag=True, help="Begin anew where an earlier run was interrupted."),
-        click.option("--cache", metavar="DIR", help="Of URLs: keep what is read in DIR, on each worker."),
-        click.option("--html", metavar="FILE", help="Write a page: what stands out, distributions, findings by code."),
+        click.option(
+            "--cache", type=FileName(), metavar="DIR", help="Of URLs: keep what is read in DIR, on each worker.",
+        ),
+        click.option(
+            "--html", type=FileName(), metavar="FILE",
+            help="Write a page: what stands out, distributions, findings by code.",
+        ),
         json_option,
     )):  # fmt: skip
         command = option(command)

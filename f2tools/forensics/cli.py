@@ -16,6 +16,7 @@ import click
 from f2tools import newfile
 from f2tools.copyout.keep import Keep, keep_options
 from f2tools.options import (
+    FileName,
     device_option,
     force_option,
     human_size,
@@ -47,7 +48,11 @@ if TYPE_CHECKING:
 def index_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """An index that `f2tools scan` made."""
     return click.option(
-        "--index", "index_path", metavar="INDEX", help="Use the index that `f2tools scan` made.  [default: scan now]"
+        "--index",
+        "index_path",
+        type=FileName(),
+        metavar="INDEX",
+        help="Use the index that `f2tools scan` made.  [default: scan now]",
     )(command)
 
 
@@ -88,7 +93,7 @@ def say_unreadable(ranges: Sequence[tuple[int, int]]) -> bool:
 @click.command()
 @image_argument
 @click.option(
-    "-o", "--output", metavar="INDEX",
+    "-o", "--output", type=FileName(), metavar="INDEX",
     help="The file to write.  [default: IMAGE's name and .f2index in the current directory, unless IMAGE lies there]",
 )  # fmt: skip
 @device_option
@@ -154,7 +159,7 @@ def known_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Sets of hashes of known files, and whether those files are left out."""
     command = click.option("--hide-known", is_flag=True, help="Leave known files out.")(command)
     return click.option(
-        "--known", "sets", multiple=True, metavar="SET", type=click.Path(exists=True, dir_okay=False, path_type=str),
+        "--known", "sets", multiple=True, metavar="SET", type=FileName(exists=True, dir_okay=False),
         help="Mark files whose hash is in SET: a list, output of md5sum or hashdeep, or NSRL's CSV (repeatable).",
     )(command)  # fmt: skip
 
@@ -162,7 +167,9 @@ def known_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @image_argument
 @click.argument("pattern", required=False)
-@click.option("-o", "--output", "target", metavar="DIR", help="Put the files below DIR; made if need be.")
+@click.option(
+    "-o", "--output", "target", type=FileName(), metavar="DIR", help="Put the files below DIR; made if need be."
+)
 @click.option("--list", "listing", is_flag=True, help="Only list what can be brought back; so it is without -o.")
 @click.option("--versions", is_flag=True, help="Older versions too, of living and of deleted files.")
 @click.option(
@@ -307,7 +314,9 @@ def _lines(found: Found) -> Iterator[str]:
 @image_argument
 @click.argument("what", metavar="PATH|INO", shell_complete=path_in_image)
 @click.option("--extract", "wanted", metavar="VERSION", help="Write the content of this version.")
-@click.option("-o", "--output", metavar="FILE", help="With --extract: write here, a new file.  [default: stdout]")
+@click.option(
+    "-o", "--output", type=FileName(), metavar="FILE", help="With --extract: write here, a new file.  [default: stdout]"
+)
 @click.option("--diff", "pair", nargs=2, metavar="A B", help="Show how two versions differ.")
 @index_option
 @key_option
@@ -409,7 +418,7 @@ def _pad(out: Any, count: int, seekable: bool) -> None:
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")
 @click.option("--no-hashes", is_flag=True, help="Leave hashes out of DFXML, which cost reading all contents.")
-@click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
+@click.option("-o", "--output", type=FileName(), metavar="FILE", help="Write here.  [default: stdout]")
 @index_option
 @key_option
 @device_option
@@ -448,7 +457,7 @@ def timeline(
               show_default=True, help="md5, sha1 and sha256 are what md5sum and its kin check.")  # fmt: skip
 @click.option("--living", "which", flag_value="live", help="Files that a mount shows only.")
 @click.option("--deleted", "which", flag_value="deleted", help="Only deleted files whose content is complete.")
-@click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
+@click.option("-o", "--output", type=FileName(), metavar="FILE", help="Write here.  [default: stdout]")
 @known_options
 @click.option("--only-known", is_flag=True, help="Known files only.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each file.")

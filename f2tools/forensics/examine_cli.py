@@ -15,6 +15,7 @@ import f2tools
 from f2tools import newfile
 from f2tools.forensics.cli import say_unreadable
 from f2tools.options import (
+    FileName,
     device_option,
     emit,
     force_option,
@@ -95,12 +96,14 @@ def _say_unreadable(unreadable: list[int]) -> None:
 
 @click.command()
 @image_argument
-@click.option("-o", "--output", "target", metavar="DIR", help="Put the files into DIR; made if need be.")
+@click.option(
+    "-o", "--output", "target", type=FileName(), metavar="DIR", help="Put the files into DIR; made if need be."
+)
 @click.option(
     "--type", "types", multiple=True, metavar="TYPE",
     help="Only this type, by its extension (jpg) or class (image, video, archive); repeatable.",
 )  # fmt: skip
-@click.option("--index", "index_path", metavar="INDEX", help=INDEX_HELP)
+@click.option("--index", "index_path", type=FileName(), metavar="INDEX", help=INDEX_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each file.")
 @device_option
 @force_option
@@ -144,7 +147,9 @@ def carve(
 
 @click.command()
 @image_argument
-@click.option("-o", "--output", "target", metavar="DIR", help="Put what is found into DIR, a file each.")
+@click.option(
+    "-o", "--output", "target", type=FileName(), metavar="DIR", help="Put what is found into DIR, a file each."
+)
 @click.option(
     "--kind", "kinds", multiple=True, type=click.Choice(["dentry", "tail", "inline", "xattr"]),
     help="Only this kind; repeatable.  [default: all]",
@@ -210,7 +215,7 @@ def slack(
 @click.option("-e", "--encoding", type=click.Choice(["ascii", "utf-8", "utf-16"]), default="ascii",
               show_default=True, help="How the strings are written; utf-16 is little-endian.")  # fmt: skip
 @click.option("--free", is_flag=True, help="Only in blocks that no living file owns.")
-@click.option("--index", "index_path", metavar="INDEX", help=INDEX_HELP)
+@click.option("--index", "index_path", type=FileName(), metavar="INDEX", help=INDEX_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each string.")
 @device_option
 @layout_option
@@ -238,15 +243,21 @@ def strings(
 
 @click.command()
 @image_argument
-@click.argument("more", nargs=-1, type=click.Path(path_type=str, exists=True))
+@click.argument("more", nargs=-1, type=FileName(exists=True))
 @click.option(
-    "-o", "--output", "target", required=True, metavar="DIR", help="Put report.html and report.json into DIR."
+    "-o",
+    "--output",
+    "target",
+    required=True,
+    type=FileName(),
+    metavar="DIR",
+    help="Put report.html and report.json into DIR.",
 )
 @click.option("--case", "as_case", is_flag=True, help="Make DIR a case, also of one image; more can be added later.")
 @click.option("--note", default="", metavar="TEXT", help="What the chain of custody of a case says beside it.")
 @click.option("--head", default="", metavar="HASH", help="Refuse a case without the entry that has this hash.")
 @click.option("--no-hashes", is_flag=True, help="Leave out the hashes of the image, which cost reading all of it.")
-@click.option("--index", "index_path", metavar="INDEX", help=INDEX_HELP)
+@click.option("--index", "index_path", type=FileName(), metavar="INDEX", help=INDEX_HELP)
 @device_option
 @key_option
 @force_option

@@ -21,6 +21,7 @@ from f2tools.options import (
     FINE,
     REPAIRED,
     CheckCommand,
+    FileName,
     Size,
     at_offset,
     device_option,
@@ -107,8 +108,10 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 @click.option("-i", "interactive", is_flag=True, help="Ask before each group of repairs; no, where nobody can answer.")
 @click.option("-f", "always", is_flag=True, help="Check even if the volume looks clean; always done, known to scripts.")
 @click.option("--dry-run", is_flag=True, help="With -y, -p or -i: go through with it in memory, and write nothing.")
-@click.option("--undo", metavar="FILE", help="Keep what is overwritten, for `f2tools undo FILE IMAGE`.")
-@click.option("--salvage", "salvage_to", metavar="DIR", type=click.Path(file_okay=False),
+@click.option(
+    "--undo", type=FileName(), metavar="FILE", help="Keep what is overwritten, for `f2tools undo FILE IMAGE`."
+)
+@click.option("--salvage", "salvage_to", metavar="DIR", type=FileName(file_okay=False),
               help="Copy what can be read into this new directory, with a report; the image is not touched.  A newer"
               " state behind a checkpoint that was hit goes into DIR/newer.")  # fmt: skip
 @partial(keep_options, only_with="With --salvage: ")

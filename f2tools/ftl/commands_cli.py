@@ -10,7 +10,7 @@ import click
 
 from f2tools import newfile
 from f2tools.ftl.options import DEVICE, MODEL_NAMES, OP, WRITTEN, Shares, options, setting_of, source_of
-from f2tools.options import force_option, json_option, must_be_free, print_json, progress
+from f2tools.options import FileName, force_option, json_option, must_be_free, print_json, progress
 from f2tools.pictures.files import pictures, unfinished
 from f2tools.text import printable
 
@@ -23,9 +23,9 @@ ZONES = click.option(
     "--zones", type=click.Choice(["1", "6"]), metavar="1|6",
     help="Lay the segments of --image elsewhere: all logs in one zone, or each in its own.",
 )  # fmt: skip
-HTML = click.option("--html", metavar="FILE", help="Write tables and charts as one file.")
-SVG = click.option("--svg", metavar="FILE", help="Draw the first chart as SVG.")
-PNG = click.option("--png", metavar="FILE", help="The same as PNG; needs f2tools[png].")
+HTML = click.option("--html", type=FileName(), metavar="FILE", help="Write tables and charts as one file.")
+SVG = click.option("--svg", type=FileName(), metavar="FILE", help="Draw the first chart as SVG.")
+PNG = click.option("--png", type=FileName(), metavar="FILE", help="The same as PNG; needs f2tools[png].")
 TRACES = click.argument("traces", nargs=-1, metavar="[TRACE]...")
 
 
@@ -142,7 +142,7 @@ def sweep(traces: tuple[str, ...], models: tuple[str, ...], ops: list[float], as
 @click.option("--file", "name", default="/dev/replay", show_default=True, metavar="NAME",
               help="The file or device that fio is to replay on.")  # fmt: skip
 @click.option("--device", metavar="NAME", help="Of a trace of several devices, this one.")
-@click.option("-o", "--output", metavar="FILE", help="Write here, not to the standard output.")
+@click.option("-o", "--output", type=FileName(), metavar="FILE", help="Write here, not to the standard output.")
 @force_option
 def export(trace: str, form: str, name: str, device: str | None, output: str | None, force: bool) -> None:
     """Write a trace for other tools: fio, or MQSim.

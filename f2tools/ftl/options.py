@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools.errors import Usage
-from f2tools.options import Size
+from f2tools.options import FileName, Size
 
 if TYPE_CHECKING:
     from f2tools.ftl.jobs import Source
@@ -139,7 +139,8 @@ WRITTEN = (
     click.option("--device", metavar="NAME", help="Of a trace of several devices, this one."),
     click.option("--streams", type=click.Choice(["none", "f2fs-logs"]), default="none",
                  help="Of a trace: a stream for each log of F2FS, by the segments of --image."),
-    click.option("--image", metavar="IMAGE", help="The F2FS volume that was traced, as it was after (or before)."),
+    click.option("--image", type=FileName(), metavar="IMAGE",
+                 help="The F2FS volume that was traced, as it was after (or before)."),
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import click
 
 from f2tools.mkfs.fill_options import fill_of, fill_options, said_of_saving, saving_json
 from f2tools.options import (
+    FileName,
     device_option,
     dry_run_option,
     human_size,
@@ -28,7 +29,7 @@ SHOWN = 10
     "--from",
     "source",
     required=True,
-    type=click.Path(path_type=str),
+    type=FileName(),
     metavar="DIR|TAR|-",
     help="The files of a directory or a tar archive (.gz, .zst, .xz, .bz2, .lz4 too; -: stdin).",
 )

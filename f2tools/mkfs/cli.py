@@ -14,6 +14,7 @@ from f2tools.mkfs.populate import Fill
 from f2tools.mkfs.request import SETTABLE_FEATURES, Options, parse_encoding, parse_features
 from f2tools.mkfs.sizing import parse_free
 from f2tools.options import (
+    FileName,
     Size,
     at_offset,
     human_size,
@@ -54,7 +55,7 @@ def _features(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("image", type=click.Path(path_type=str, readable=False), required=False)
+@click.argument("image", type=FileName(), required=False)
 @click.argument("sectors", type=click.IntRange(min=1), required=False)
 @click.option(
     "--size",
@@ -68,7 +69,7 @@ def _features(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 @click.option(
     "--from",
     "source",
-    type=click.Path(path_type=str),
+    type=FileName(),
     metavar="DIR|TAR|-",
     help="Fill the volume with the files of a directory or a tar archive (.gz, .zst, .xz, .bz2, .lz4 too; -: stdin). "
     "Their times must lie between 1678 and 2262.",

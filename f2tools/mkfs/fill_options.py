@@ -9,7 +9,7 @@ import click
 
 from f2tools.errors import Usage
 from f2tools.mkfs.populate import Fill, parse_compress
-from f2tools.options import human_size
+from f2tools.options import FileName, human_size
 
 if TYPE_CHECKING:
     from f2tools.f2fs.write.bulk.tree import CompressPolicy
@@ -40,9 +40,7 @@ _OPTIONS = (
         help="Leave out what matches: a name like *.o anywhere, a path like /var/cache/*; dir/ for directories alone "
         "(repeatable).",
     ),
-    click.option(
-        "--exclude-from", multiple=True, type=click.Path(path_type=str), metavar="FILE", help="Patterns, a line each."
-    ),
+    click.option("--exclude-from", multiple=True, type=FileName(), metavar="FILE", help="Patterns, a line each."),
     click.option("--one-file-system", is_flag=True, help="Don't go into other file systems mounted below DIR."),
     click.option("--no-xattrs", is_flag=True, help="Leave out extended attributes and ACLs."),
     click.option(
@@ -54,7 +52,7 @@ _OPTIONS = (
     ),
     click.option(
         "--selinux",
-        type=click.Path(path_type=str),
+        type=FileName(),
         metavar="FILE_CONTEXTS",
         multiple=True,
         help="Label files by the rules of an SELinux file_contexts (repeatable).",
@@ -69,7 +67,7 @@ _OPTIONS = (
     ),
     click.option(
         "--fs-config",
-        type=click.Path(path_type=str),
+        type=FileName(),
         metavar="FILE",
         help="Owners, modes and capabilities of an Android build: path, uid, gid, octal mode, a line each.",
     ),

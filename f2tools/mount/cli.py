@@ -15,7 +15,7 @@ from f2tools.device.media.remote import is_url
 from f2tools.errors import F2fsError, Usage
 from f2tools.fuse.command import PathAsGiven
 from f2tools.fuse.options import SERVERS, with_server_word
-from f2tools.options import at_offset, device_option, json_option, key_option, offset_option, print_json
+from f2tools.options import FileName, at_offset, device_option, json_option, key_option, offset_option, print_json
 from f2tools.text import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("-f", "--foreground", is_flag=True, help="Serve in the foreground, until it is unmounted.")
 @click.option(
     "--overlay",
-    type=click.Path(path_type=str),
+    type=FileName(),
     metavar="FILE",
     help="Leave the image as it is; changes go to FILE, which can be mounted with again.",
 )

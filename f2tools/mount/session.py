@@ -101,7 +101,7 @@ def _open_as_of(request: MountRequest, when: str) -> AnyTree:
 
 
 def _open_writable(request: MountRequest) -> AnyTree | None:
-    device = _open_overlay(request, request.overlay, False) if request.overlay else _open_image(request)
+    device = _open_overlay(request, request.overlay, False) if request.overlay is not None else _open_image(request)
     try:
         check_counts(Volume(device))
         policy = Policy(active_logs=request.options.active_logs, fsync_mode=request.options.fsync_mode)
@@ -154,7 +154,7 @@ def _open_below(request: MountRequest) -> Device:
 
 def _open_to_read(request: MountRequest) -> Device:
     """The image, below the changes that an overlay's file has."""
-    return _open_overlay(request, request.overlay, True) if request.overlay else _open_below(request)
+    return _open_overlay(request, request.overlay, True) if request.overlay is not None else _open_below(request)
 
 
 def _open_overlay(request: MountRequest, path: str, read_only: bool) -> Device:

@@ -10,6 +10,7 @@ import click
 
 from f2tools import newfile
 from f2tools.errors import DeviceError
+from f2tools.options import FileName
 
 if TYPE_CHECKING:
     from f2tools.pictures.svg import Picture
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 def picture_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--svg and --png."""
-    svg = click.option("--svg", type=click.Path(path_type=str), metavar="FILE", help="Draw the picture into FILE.")
-    png = click.option("--png", type=click.Path(path_type=str), metavar="FILE", help="As PNG; needs f2tools[png].")
+    svg = click.option("--svg", type=FileName(), metavar="FILE", help="Draw the picture into FILE.")
+    png = click.option("--png", type=FileName(), metavar="FILE", help="As PNG; needs f2tools[png].")
     return svg(png(command))
 
 

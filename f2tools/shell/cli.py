@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from f2tools.options import device_option, image_argument, key_option, require
+from f2tools.options import FileName, device_option, image_argument, key_option, require
 from f2tools.text import printable
 
 
@@ -18,7 +18,7 @@ from f2tools.text import printable
 @click.option("--write", is_flag=True, help="Let lines change the image.")
 @click.option(
     "--undo",
-    type=click.Path(path_type=str),
+    type=FileName(),
     metavar="FILE",
     help="Keep what is overwritten: by the first change in FILE, by the others in FILE.2 and so on.",
 )

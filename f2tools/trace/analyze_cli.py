@@ -10,7 +10,7 @@ import click
 
 from f2tools import newfile
 from f2tools.errors import Usage
-from f2tools.options import Size, cache_option, json_option, print_json
+from f2tools.options import FileName, Size, cache_option, json_option, print_json
 from f2tools.pictures.files import picture_options, pictures
 from f2tools.sizes import SIZE_UNITS
 from f2tools.text import printable
@@ -59,10 +59,10 @@ strict_option = click.option(
 
 @click.command()
 @click.argument("trace")
-@click.option("--image", metavar="BEFORE", help="The volume as it was before: areas, logs, files.")
-@click.option("--image-after", metavar="AFTER", help="The volume as it was after.")
+@click.option("--image", type=FileName(), metavar="BEFORE", help="The volume as it was before: areas, logs, files.")
+@click.option("--image-after", type=FileName(), metavar="AFTER", help="The volume as it was after.")
 @click.option("--app-bytes", type=Size(), metavar="N", help="What the application wrote, for the write amplification.")
-@click.option("--fio", metavar="JSON", help="The same, from fio's JSON output.")
+@click.option("--fio", type=FileName(), metavar="JSON", help="The same, from fio's JSON output.")
 @click.option(
     "--offset", type=Size(), callback=_in_sectors, metavar="BYTES",
     help="Where the volume begins on the traced device, as 1M or 2048s; found in the trace itself where it can be.",
@@ -78,13 +78,17 @@ strict_option = click.option(
     help="Let the workers of this dask scheduler (tcp://HOST:PORT) count; the trace must have the same name there.",
 )  # fmt: skip
 @json_option
-@click.option("--csv", "csv_directory", metavar="DIR", help="Write the tables as CSV files.")
+@click.option("--csv", "csv_directory", type=FileName(), metavar="DIR", help="Write the tables as CSV files.")
 @click.option(
-    "--parquet", "parquet_directory", metavar="DIR", help="Write the tables as Parquet files (needs pyarrow)."
+    "--parquet",
+    "parquet_directory",
+    type=FileName(),
+    metavar="DIR",
+    help="Write the tables as Parquet files (needs pyarrow).",
 )
-@click.option("--html", metavar="FILE", help="Write one file with all pictures, for any browser.")
-@click.option("--svg", metavar="FILE", help="Write one picture as SVG.")
-@click.option("--png", metavar="FILE", help="Write one picture as PNG (needs matplotlib).")
+@click.option("--html", type=FileName(), metavar="FILE", help="Write one file with all pictures, for any browser.")
+@click.option("--svg", type=FileName(), metavar="FILE", help="Write one picture as SVG.")
+@click.option("--png", type=FileName(), metavar="FILE", help="Write one picture as PNG (needs matplotlib).")
 @click.option(
     "--picture", type=click.Choice(PICTURES), default="address", show_default=True, help="Which, for --svg and --png."
 )
@@ -190,6 +194,7 @@ def _write_files(
 @click.argument("traces", nargs=-1, required=True)
 @click.option(
     "--baseline",
+    type=FileName(),
     metavar="TRACE",
     help="The one that all are divided by, by its path or as the table has it.  [default: the first]",
 )
@@ -197,7 +202,7 @@ def _write_files(
 @click.option("--all", "every", is_flag=True, help="Every number of the reports, not only the main ones.")
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Traces read at the same time.")
 @json_option
-@click.option("--html", metavar="FILE", help="Write the tables and charts as one file.")
+@click.option("--html", type=FileName(), metavar="FILE", help="Write the tables and charts as one file.")
 @picture_options
 @click.option(
     "--picture", type=click.Choice(OVER_TIME), default="throughput", show_default=True,
@@ -266,7 +271,7 @@ def compare(
     type=click.Choice(["sb", "cp", "sit", "nat", "ssa", "main"]),
     help="Only where an F2FS area is touched; needs --image (repeatable).",
 )
-@click.option("--image", metavar="IMAGE", help="The volume, for --area.")
+@click.option("--image", type=FileName(), metavar="IMAGE", help="The volume, for --area.")
 @click.option(
     "--offset",
     type=Size(),
@@ -303,7 +308,9 @@ def events(
 
 @click.command()
 @click.argument("trace")
-@click.option("-o", "--output", required=True, metavar="DIR", help="A new directory for the Parquet files.")
+@click.option(
+    "-o", "--output", required=True, type=FileName(), metavar="DIR", help="A new directory for the Parquet files."
+)
 @strict_option
 @cache_option
 def export(trace: str, output: str, strict: bool) -> None:

@@ -12,6 +12,7 @@ from f2tools.groups import Group
 from f2tools.options import (
     FINDINGS_LEFT,
     CheckCommand,
+    FileName,
     Share,
     Size,
     dry_run_option,
@@ -53,7 +54,7 @@ def vsl() -> None:
 
 
 @vsl.command()
-@click.argument("image", type=click.Path(path_type=str))
+@click.argument("image", type=FileName())
 @click.option("--size", type=Size(), required=True, help="How much data it can hold, for example 64M.")
 @click.option("--space", type=Space(), help="Size of the virtual space, `max` for all 2^73 bytes; --size unless given.")
 @click.option("--op", type=Share(), default="10%", show_default=True, metavar="PERCENT",
@@ -87,7 +88,7 @@ def create(image: str, size: int, space: int | None, op: float, erase_block: int
 
 
 @vsl.command()
-@click.argument("image", type=click.Path(path_type=str))
+@click.argument("image", type=FileName())
 @json_option
 def info(image: str, as_json: bool) -> None:
     """Show the layout of an image, how full it is, and how evenly it is worn.
@@ -108,7 +109,7 @@ def info(image: str, as_json: bool) -> None:
 
 
 @vsl.command("map")
-@click.argument("image", type=click.Path(path_type=str))
+@click.argument("image", type=FileName())
 @click.option("--from", "start", type=Size(), default="0", help="Begin with the block at this offset of the space.")
 @click.option("--length", type=Size(), metavar="BYTES", help="Only so much of the space.")
 @json_option
@@ -138,7 +139,7 @@ def map_(image: str, start: int, length: int | None, as_json: bool) -> None:
 
 
 @vsl.command(cls=CheckCommand)
-@click.argument("image", type=click.Path(path_type=str))
+@click.argument("image", type=FileName())
 @json_option
 def check(image: str, as_json: bool) -> None:
     """Read every page, compare every checksum, and compare the log with its checkpoint.  Nothing is written.
@@ -171,7 +172,7 @@ def check(image: str, as_json: bool) -> None:
 
 
 @vsl.command()
-@click.argument("image", type=click.Path(path_type=str))
+@click.argument("image", type=FileName())
 @click.argument("start", metavar="OFFSET", type=Size())
 @click.argument("length", type=Size())
 @dry_run_option
@@ -194,15 +195,15 @@ def trim(image: str, start: int, length: int, dry_run: bool, undo: str | None) -
     if not dry_run:
         with _open_to_change(image, undo) as layer:
             layer.trim_vblocks(start // BLOCK, length // BLOCK)
-    elif undo:
+    elif undo is not None:
         must_be_free(undo)
     what = "would be unmapped" if dry_run else "unmapped"
     click.echo(f"{printable(image)}: {mapped} blocks {what}, {human_size(mapped * BLOCK)}")
 
 
 @vsl.command()
-@click.argument("image", type=click.Path(path_type=str))
-@click.argument("output", type=click.Path(path_type=str))
+@click.argument("image", type=FileName())
+@click.argument("output", type=FileName())
 @click.option("--from", "start", type=Size(), default="0", help="Begin at this offset of the space.")
 @click.option("--length", type=Size(), metavar="BYTES", help="Only so much of the space; needed where it is huge.")
 def export(image: str, output: str, start: int, length: int | None) -> None:
@@ -232,7 +233,7 @@ def _open_to_change(image: str, undo: str | None) -> Vsl:
 
     device = open_device(image, write=True, whole=True, below_layers=True)
     try:
-        return open_vsl(UndoLog(device, undo) if undo else device)
+        return open_vsl(UndoLog(device, undo) if undo is not None else device)
     except BaseException:
         device.close()
         raise

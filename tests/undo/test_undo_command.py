@@ -105,7 +105,7 @@ def test_a_rehearsal_knows_whether_the_undo_log_can_be_made(line: str, tmp_path:
     rehearsed = f2(*words, "--dry-run", "--undo", free)
     assert rehearsed.code == {"fsck": 4, "defrag": 1}.get(words[0], 0), rehearsed.err  # as without --undo
     assert not free.exists()
-    (tmp_path / "taken").touch()
+    (tmp_path / "taken").write_text("precious")
     for log, said in ((tmp_path / "taken", "is there already"), (tmp_path / "not" / "there", "No such file")):
         rehearsed, done = f2(*words, "--dry-run", "--undo", log), f2(*words, "--undo", log)
         assert (rehearsed.code, rehearsed.err) == (done.code, done.err)

@@ -15,7 +15,7 @@ import click
 
 from f2tools import newfile
 from f2tools.errors import F2fsError, Unsupported, Usage
-from f2tools.options import Address, Size, image_argument, key_option, say_waiting
+from f2tools.options import Address, FileName, Size, image_argument, key_option, say_waiting
 from f2tools.text import printable
 from f2tools.version import __version__
 
@@ -73,7 +73,11 @@ def tsk_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _index_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
-        "--index", "index_path", metavar="INDEX", help="Use the index that `f2tools scan` made.  [default: scan now]"
+        "--index",
+        "index_path",
+        type=FileName(),
+        metavar="INDEX",
+        help="Use the index that `f2tools scan` made.  [default: scan now]",
     )(command)
 
 

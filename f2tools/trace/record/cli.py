@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from f2tools.options import FileName
 from f2tools.trace.record.capture import Recording
 from f2tools.trace.record.capture import record as run_recording
 
@@ -15,7 +16,13 @@ from f2tools.trace.record.capture import record as run_recording
 @click.argument("device")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
-    "-o", "--output", default="trace", show_default=True, metavar="DIR", help="A new directory for all of it."
+    "-o",
+    "--output",
+    default="trace",
+    show_default=True,
+    type=FileName(),
+    metavar="DIR",
+    help="A new directory for all of it.",
 )
 @click.option("--no-metadata", is_flag=True, help="Don't copy the F2FS metadata: no attribution to logs and files.")
 @click.option("--buffer", type=click.IntRange(min=64), default=1024, show_default=True, metavar="KIB", help="Per CPU.")
