@@ -20,6 +20,8 @@ from f2tools.f2fs.layout.constants import (
     DEF_INLINE_RESERVED_SIZE,
     DEFAULT_INLINE_XATTR_ADDRS,
     F2FS_COMPR_FL,
+    F2FS_COMPRESS_RELEASED,
+    F2FS_DEVICE_ALIAS_FL,
     F2FS_EXTRA_ATTR,
     F2FS_FEATURE_COMPRESSION,
     F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
@@ -27,6 +29,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
     F2FS_INLINE_XATTR,
+    F2FS_PIN_FILE,
     FADVISE_ENC_NAME_BIT,
     FADVISE_ENCRYPT_BIT,
     FADVISE_VERITY_BIT,
@@ -119,6 +122,21 @@ class Inode:
     @property
     def verity(self) -> bool:
         return bool(self.i_advise & FADVISE_VERITY_BIT)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether its blocks must stay where they are."""
+        return bool(self.i_inline & F2FS_PIN_FILE)
+
+    @property
+    def aliases_device(self) -> bool:
+        """Whether it stands for a whole device: its extent is all that maps it."""
+        return bool(self.i_flags & F2FS_DEVICE_ALIAS_FL)
+
+    @property
+    def released(self) -> bool:
+        """Whether the blocks that compression saves were given back: there is no room to write it any more."""
+        return self.compressed and bool(self.i_inline & F2FS_COMPRESS_RELEASED)
 
     @property
     def name(self) -> bytes:

@@ -1,4 +1,4 @@
-"""File content while it is written: dirty pages, write-back into the logs, holes, sizes, compressed clusters.
+"""File content while it is written: dirty pages, write-back into the logs, compressed clusters.
 
 Small writes collect in pages and get their place when they are written back; long runs go straight into the log.
 Readers see the pages: `live_data` lays them over what is on the disk.
@@ -24,7 +24,6 @@ from f2tools.f2fs.layout.constants import (
     F2FS_INLINE_DATA,
     FADVISE_COLD_BIT,
     FADVISE_HOT_BIT,
-    FADVISE_KEEP_SIZE_BIT,
     NEW_ADDR,
     NULL_ADDR,
 )
@@ -39,8 +38,6 @@ from f2tools.f2fs.write.node import LiveInode, NodeManager
 from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.native import core
 
-FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_COLLAPSE_RANGE = 0x01, 0x02, 0x08
-FALLOC_FL_ZERO_RANGE, FALLOC_FL_INSERT_RANGE = 0x10, 0x20
 DIRECT_BLOCKS = 32  # runs of this length don't wait in pages
 FEW_BLOCKS = 8  # up to so many are placed one by one: arrays cost more than they save
 MIN_FSYNC_BLOCKS = 8  # up to so many pages go to their old place before an fsync; see min_fsync_blocks
@@ -417,155 +414,6 @@ class FileData:
             raise
         if moved:
             self.page(inode, 0, fresh=True)[: len(content)] = np.frombuffer(content, np.uint8)
-
-    # -- size and holes -------------------------------------------------------------------------------------------
-
-    def truncate(self, inode: LiveInode, size: int) -> None:
-        """Set the size; what lies beyond it is given back."""
-        block = self.geo.block_size
-        if size > self._mapper.max_blocks(inode) * block:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-        self._nodes.touch(inode)
-        if inode.has_inline_data:
-            if size <= inode.inline_area.size:
-                inode.inline_area[min(size, inode.i_size) :] = 0
-                flags = inode.i_inline if size else inode.i_inline & ~F2FS_DATA_EXIST
-                inode.set(i_size=size, i_inline=flags)
-                return
-            self.convert_inline(inode)
-        blocks = -(-size // block)
-        if size % (inode.cluster_size * block) and inode.cluster_size > 1:
-            start = size // block - size // block % inode.cluster_size
-            self.load_clusters(inode, start, start)
-            self._open_cluster(inode, start)
-        if size % block:
-            self._zero_part(inode, blocks - 1, size % block, block)
-        self.drop_pages(inode.ino, blocks)
-        self._mapper.truncate(inode, blocks)
-        inode.set(i_size=size, i_advise=inode.i_advise & ~FADVISE_KEEP_SIZE_BIT)
-
-    def _zero_part(self, inode: LiveInode, fofs: int, start: int, stop: int) -> None:
-        """Write zeros into a part of a block, if there is one."""
-        mine = self.pages.get(inode.ino, {})
-        if fofs in mine or self.geo.in_main(self._mapper.get_one(inode, fofs)):
-            page = self.page(inode, fofs)
-            page[start:stop] = 0
-
-    def fallocate(self, inode: LiveInode, mode: int, offset: int, length: int) -> None:
-        """fallocate(2) in the modes that the kernel's f2fs has; OSError EINVAL, EOPNOTSUPP, EFBIG, ENOSPC, EDQUOT."""
-        if offset < 0 or length <= 0:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        known = (0, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_ZERO_RANGE, FALLOC_FL_INSERT_RANGE)
-        what, keep = mode & ~FALLOC_FL_KEEP_SIZE, bool(mode & FALLOC_FL_KEEP_SIZE)
-        if what not in known or (what and inode.compressed):
-            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-        if what == FALLOC_FL_PUNCH_HOLE and not keep:
-            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-        if offset + length > self._mapper.max_blocks(inode) * self.geo.block_size:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-        if what == FALLOC_FL_PUNCH_HOLE:
-            if offset < inode.i_size:
-                self.punch(inode, offset, length)
-            return
-        if what not in (FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE):
-            (self._zero_range if what else self._preallocate)(inode, offset, length)
-            if offset + length > inode.i_size:
-                if keep:
-                    inode.set(i_advise=inode.i_advise | FADVISE_KEEP_SIZE_BIT)
-                else:
-                    inode.set(i_size=offset + length)
-            return
-        self._shift(inode, offset, length, insert=what == FALLOC_FL_INSERT_RANGE)
-
-    def _preallocate(self, inode: LiveInode, offset: int, length: int) -> None:
-        touched = self._touched(offset, length)
-        self.convert_inline(inode)
-        self._mapper.reserve(inode, touched)
-        self._nodes.touch(inode)
-
-    def _touched(self, offset: int, length: int) -> NDArray[np.int64]:
-        """The file blocks that a range touches; ENOSPC where the whole volume has fewer."""
-        size = self.geo.block_size
-        first, stop = offset // size, -(-(offset + length) // size)
-        if stop - first > self._mapper.volume_blocks:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return np.arange(first, stop)
-
-    def punch(self, inode: LiveInode, offset: int, length: int) -> None:
-        """Make a hole: whole blocks are given back, parts of blocks become zeros."""
-        self.convert_inline(inode)
-        first, last = self._clear(inode, offset, offset + length)
-        self._mapper.release(inode, first, last)
-        self._nodes.touch(inode)
-
-    def _zero_range(self, inode: LiveInode, offset: int, length: int) -> None:
-        """Like a hole, but the space is kept."""
-        touched = self._touched(offset, length)
-        self.convert_inline(inode)
-        self._mapper.reserve(inode, touched)
-        fofs = np.arange(*self._clear(inode, offset, offset + length))
-        old = self._mapper.get(inode, fofs)
-        self._mapper.put(inode, fofs, NEW_ADDR)
-        self._segments.invalidate(old[self.geo.in_main(old)])
-        self._nodes.touch(inode)
-
-    def _clear(self, inode: LiveInode, offset: int, end: int) -> tuple[int, int]:
-        """Zero the parts of blocks that bytes [offset, end) cover; the range of blocks that they cover whole."""
-        size = self.geo.block_size
-        first, last = -(-offset // size), end // size
-        if first > last:  # inside one block
-            self._zero_part(inode, last, offset % size, end % size)
-            return first, first
-        if offset % size:
-            self._zero_part(inode, first - 1, offset % size, size)
-        if end % size:
-            self._zero_part(inode, last, 0, end % size)
-        self.drop_pages(inode.ino, first, last)
-        return first, last
-
-    def _shift(self, inode: LiveInode, offset: int, length: int, *, insert: bool) -> None:
-        """Collapse a range, or insert one as a hole: all that lies behind it moves."""
-        size = self.geo.block_size
-        if offset % size or length % size or offset + (0 if insert else length) >= inode.i_size:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        if insert and inode.i_size + length > self._mapper.max_blocks(inode) * size:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-        self.convert_inline(inode)
-        self.write_back(inode)
-        first, by = offset // size, length // size
-        blocks = -(-inode.i_size // size)
-        some = self._stretches(inode, first if insert else first + by, blocks)
-        if insert:
-            self._mapper.require_nodes(inode, [(start + by, stop + by) for start, stop in some])
-            self._mapper.truncate(inode, blocks)
-            for start, stop in reversed(some):
-                self._move(inode, start, stop, by)
-        else:
-            self._mapper.release(inode, first, first + by)
-            for start, stop in some:
-                self._move(inode, start, stop, -by)
-            self._mapper.truncate(inode, blocks - by)
-        inode.set(i_size=inode.i_size + (length if insert else -length))
-        self._nodes.touch(inode)
-
-    def _stretches(self, inode: LiveInode, first: int, stop: int) -> list[tuple[int, int]]:
-        """(first block, end) of what each node maps between these blocks."""
-        spans = self._reader.spans(inode, first, stop)
-        return [(max(fofs, first), min(fofs + addrs.size, stop)) for fofs, addrs in spans if addrs.any()]
-
-    def _move(self, inode: LiveInode, start: int, stop: int, by: int) -> None:
-        """Move blocks [start, stop) of a file by some places into a hole; content is copied.
-
-        A block's summary names its place in the file, and the last checkpoint may still need the old one.
-        """
-        source = np.arange(start, stop)
-        addrs = self._mapper.get(inode, source)
-        written = self.geo.in_main(addrs)
-        rows = self._device.read_blocks(addrs[written], self.geo.block_size)
-        self._mapper.release(inode, start, stop)
-        self._mapper.reserve(inode, source[addrs != NULL_ADDR] + by)
-        if rows.size:
-            self._place(inode, source[written] + by, rows)
 
     # -- looking --------------------------------------------------------------------------------------------------
 

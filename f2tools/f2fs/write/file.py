@@ -124,7 +124,7 @@ class Content(Attributes):
             self.stamp_at(inode, now, modified=True)
 
     def fallocate(self, ino: int, mode: int, offset: int, length: int) -> None:
-        """fallocate(2); modes as in `data.FileData.fallocate`."""
+        """fallocate(2); modes as in `holes.Holes.fallocate`."""
         inode = self._content(ino, max(index(offset), 0))
         if not inode.is_file:
             fail(errno.EINVAL)

@@ -23,9 +23,9 @@ from f2tools.f2fs.volume.checkpoint import Which, choose_pack
 from f2tools.f2fs.volume.nat import LiveNat
 from f2tools.f2fs.volume.volume import RESERVED_NODES, Volume
 from f2tools.f2fs.write.checkpoint import Committer
-from f2tools.f2fs.write.data import FileData
 from f2tools.f2fs.write.dir import Directories
 from f2tools.f2fs.write.gc import Cleaner
+from f2tools.f2fs.write.holes import Holes
 from f2tools.f2fs.write.inode import CompressOptions, InodeMaker
 from f2tools.f2fs.write.live_data import LiveData
 from f2tools.f2fs.write.mapping import Mapper
@@ -100,9 +100,9 @@ class Parts(StopsAtErrors, Volume):
         return Mapper(self.geo, self.nodes, self.segments, self.space)
 
     @cached_property
-    def files(self) -> FileData:
+    def files(self) -> Holes:
         """Content of files."""
-        return FileData(self.device, self.geo, self.nodes, self.mapper, self.segments, self.data)
+        return Holes(self.device, self.geo, self.nodes, self.mapper, self.segments, self.data)
 
     @cached_property
     def names(self) -> Directories:
