@@ -7,6 +7,7 @@ new one.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -94,15 +95,19 @@ class Committer:
             version |= self.pack.crc << 32
         return version & (1 << 64) - 1
 
+    @cached_property
+    def max_orphans(self) -> int:
+        """Open files without a name that a checkpoint can hold; see max_orphans in fs/f2fs/checkpoint.c."""
+        per = next(item.count for item in OrphanBlock.at(self._geo.block_size).fields if item.name == "ino") or 1
+        return (self._geo.blocks_per_seg - 2 - self._geo.cp_payload - NR_CURSEG_TYPE) * per
+
     def write(self, orphans: NDArray[np.uint32], unmount: bool, clear_flags: int = 0, set_flags: int = 0) -> Pack:
         """Write the next checkpoint; every node and every page is on its way to the disk already.
 
-        Returns the pack.  F2fsError when what has to go into it is more than a pack holds, before anything is written.
+        Returns the pack.  F2fsError when there are more than `max_orphans`, before anything is written.
         """
-        geo = self._geo
         orphan_blocks = self._orphan_blocks(orphans)
-        summary_blocks = NR_CURSEG_TYPE if unmount else NR_CURSEG_DATA_TYPE
-        if 2 + geo.cp_payload + len(orphan_blocks) + summary_blocks + self._nat_bits_blocks() > geo.blocks_per_seg:
+        if orphans.size > self.max_orphans:
             raise F2fsError(f"{orphans.size} open files without a name don't fit into a checkpoint")
         self._segments.write_summaries()
         nat_journal = self._flush_nat()

@@ -77,6 +77,7 @@ class Namei(Content):
         with self.operation(2) as op:
             directory = op.directory(parent)
             if directory.encrypted:  # its files are, with or without a name
+            self._room_for_orphan()
                 fail(errno.ENOKEY)
             mode, access, default = self._inherited(directory, stat.S_IFREG | stat.S_IMODE(mode), 0)
             now, generation = self.clock(), self.new_generation()
@@ -234,6 +235,7 @@ class Namei(Content):
         inode = self.live(entry.ino) if inode is None else inode
         now = self.clock()
         gone = inode.is_file and inode.i_links == 1
+        self._room_for_orphan(inode)
         self._must_be_whole(inode)
         self.midway = True
         self.names.remove(directory, entry, gone)
@@ -322,6 +324,7 @@ class Namei(Content):
         generation = self.new_generation() if whiteout else 0
         ghost: LiveInode | None = None
         if other is not None:
+            self._room_for_orphan(other)
             self._must_be_whole(other)
         self.midway = True
         if whiteout:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 
 from f2tools.f2fs.write.balance import Balance
 from f2tools.f2fs.write.node import LiveInode
+from f2tools.f2fs.write.parts import fail
 
 
 class Orphans(Balance):
@@ -56,6 +58,16 @@ class Orphans(Balance):
 
     def _evict(self, inode: LiveInode) -> None:
         """Give back everything that a file without a name had."""
+    def _room_for_orphan(self, inode: LiveInode | None = None) -> None:
+        """OSError ENOSPC where no checkpoint could hold one more file without a name: `inode`, if it becomes one.
+
+        Asked before a name goes; see f2fs_acquire_orphan_inode() in fs/f2fs/checkpoint.c.
+        """
+        if inode is not None and (inode.i_links > 1 + inode.is_dir or not self._held.get(inode.ino)):
+            return
+        if len(self._nameless) >= self.committer.max_orphans:
+            fail(errno.ENOSPC)
+
         self.files.drop_pages(inode.ino)
         if inode.is_dir:
             self.names.forget_names(inode.ino)
