@@ -219,6 +219,14 @@ class FileSystem(Readable, Protocol):
         """Whether a file may be opened with these O_*: EROFS, EPERM (immutable, append-only), ENOKEY."""
         ...
 
+    def asks_first(self, ino: int) -> bool:
+        """Whether `may_write` refuses some writes to the file, so that no cache may take them in unasked."""
+        ...
+
+    def may_write(self, ino: int, offset: int, size: int) -> None:
+        """Asked before each write to a file that was opened while it `asks_first`: EPERM, EIO."""
+        ...
+
     def write(self, ino: int, offset: int, data: bytes, stamp: bool = True) -> int:
         """Write bytes: how many, fewer than all where there is room for no more; ENOSPC, EDQUOT, EFBIG where for none.
 
@@ -360,6 +368,12 @@ class Plain:
 
     def verity_digest(self, ino: int) -> tuple[int, bytes]:
         raise _error(errno.ENOTTY)
+
+    def asks_first(self, ino: int) -> bool:
+        return False
+
+    def may_write(self, ino: int, offset: int, size: int) -> None:
+        pass
 
     def fallocate(self, ino: int, mode: int, offset: int, length: int) -> None:
         raise _error(errno.EOPNOTSUPP)

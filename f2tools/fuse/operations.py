@@ -18,7 +18,7 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext, Setatt
 from f2tools.errors import F2fsError
 from f2tools.fuse.answers import Answers, answering
 from f2tools.fuse.options import ServeOptions
-from f2tools.fuse.served import KNOWN_FOR_SECONDS, NUMBER, STRANGER, UNPRIVILEGED, in_group, privileged
+from f2tools.fuse.served import ASKED, KNOWN_FOR_SECONDS, NUMBER, STRANGER, UNPRIVILEGED, in_group, privileged
 from f2tools.vfs import DirEntry, FileSystem
 
 
@@ -192,6 +192,7 @@ class Handlers(Answers):
                 stranger = STRANGER
             direct = bool(stranger or (ctx.uid and privileged(found.mode)))
         handle = pyfuse3.FileHandleT(self.opened(ino, flags, ctx.uid) | stranger)
+        direct = direct or bool(handle & ASKED)
         return FileInfo(fh=handle, keep_cache=self.keeps_pages and not direct, direct_io=direct)
 
     @answering
@@ -203,7 +204,8 @@ class Handlers(Answers):
     @answering
     def write(self, fh: int, off: int, buf: bytes) -> int:
         ino = fh & NUMBER
-        cached = self.enable_writeback_cache
+        self.may_write(fh, off, len(buf))
+        cached = self.enable_writeback_cache and not fh & ASKED
         self.files.by_root(not fh & UNPRIVILEGED)  # who writes is not said
         written = self.files.write(ino, off, buf, stamp=not cached)
         while cached and written < len(buf):  # for its page cache the kernel takes errors, not partial writes

@@ -22,6 +22,7 @@ KNOWN_FOR_SECONDS = 86400  # nobody else changes the volume
 UNPRIVILEGED = 1 << 48  # in a file handle: opened for writing by somebody other than root
 STRANGER = 1 << 50  # opened for writing by somebody who is not in the file's group, and not root
 EXECUTED = 1 << 49  # opened to be run as a program, whose pages the kernel reads for as long as it runs
+ASKED = 1 << 51  # opened for writing while the file asks first: the kernel caches nothing of it, each write is judged
 NUMBER = UNPRIVILEGED - 1  # the inode number in a file handle
 FMODE_EXEC = 0x20  # among the flags of an open; see __FMODE_EXEC in the kernel's include/linux/fs.h
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -165,8 +166,14 @@ class Served:
         if flags & FMODE_EXEC:
             self._running[ino] = self._running.get(ino, 0) + 1
             return ino | EXECUTED
-        writes = flags & os.O_ACCMODE != os.O_RDONLY
-        return ino | UNPRIVILEGED if writes and uid else ino
+        if flags & os.O_ACCMODE == os.O_RDONLY:
+            return ino
+        return ino | (UNPRIVILEGED if uid else 0) | (ASKED if self.files.asks_first(ino) else 0)
+
+    def may_write(self, handle: int, offset: int, size: int) -> None:
+        """Ask whether a file may be written there, where that is not known since it was opened."""
+        if handle & ASKED:
+            self.files.may_write(handle & NUMBER, offset, size)
 
     def closed(self, handle: int) -> None:
         """Close a handle; the file stays for as long as the kernel knows its inode."""

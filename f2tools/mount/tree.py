@@ -15,10 +15,8 @@ from typing import Generic, NoReturn, TypeVar
 
 from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.constants import (
-    F2FS_APPEND_FL,
     F2FS_FEATURE_ENCRYPT,
     F2FS_FEATURE_PRJQUOTA,
-    F2FS_IMMUTABLE_FL,
     F2FS_NAME_LEN,
     F2FS_NOATIME_FL,
     F2FS_ROOT_INO,
@@ -30,6 +28,7 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.verity import read_verity
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.volume.xattr import may_have_xattrs, visible_xattrs
+from f2tools.f2fs.write import guard
 from f2tools.f2fs.write.attr import SETTABLE_FLAGS
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.volume import WritableVolume
@@ -278,12 +277,13 @@ class LiveTree(HandedOn[WritableVolume], RecoveredTree):
             if inode.is_file and self.volume.locked(inode):
                 _fail(errno.ENOKEY)
             return
-        if inode.encrypted:
-            _fail(errno.ENOKEY)
-        if inode.i_flags & F2FS_IMMUTABLE_FL or inode.verity:
-            _fail(errno.EPERM)
-        if inode.i_flags & F2FS_APPEND_FL and (not flags & os.O_APPEND or flags & os.O_TRUNC):
-            _fail(errno.EPERM)
+        guard.may_open(inode, flags)
+
+    def asks_first(self, ino: int) -> bool:
+        return guard.is_asked_first(self.volume.live(ino))
+
+    def may_write(self, ino: int, offset: int, size: int) -> None:
+        self.volume.may_write(ino, offset, size)
 
     def write(self, ino: int, offset: int, data: bytes, stamp: bool = True) -> int:
         return self.volume.write_pages(ino, offset, data, stamp)

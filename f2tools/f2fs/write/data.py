@@ -209,8 +209,15 @@ class FileData:
                 segments.invalidate_one(old)
 
     def _overwrites(self, inode: LiveInode, in_place: bool) -> bool:
-        """Whether blocks stay where they are; directories and compressed files never do, zones can't."""
-        if inode.is_dir or inode.compressed or self.geo.feature & F2FS_FEATURE_BLKZONED:
+        """Whether blocks stay where they are; directories and compressed files never do, zones can't.
+
+        Those of pinned files always do: somebody uses them by their addresses.
+        """
+        if inode.is_dir or inode.compressed:
+            return False
+        if inode.pinned:
+            return True
+        if self.geo.feature & F2FS_FEATURE_BLKZONED:
             return False
         return self._segments.policy.ipu == "always" or (in_place and self._segments.policy.ipu == "fsync")
 
@@ -301,6 +308,9 @@ class FileData:
         if not len(data):
             return
         end, size = offset + len(data), self.geo.block_size
+        if inode.aliases_device:
+            self._write_to_device(inode, offset, data)
+            return
         if end > self._mapper.max_blocks(inode) * size:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         first, last = offset // size, (end - 1) // size
@@ -335,6 +345,17 @@ class FileData:
             self._into_pages(inode, offset + at + full * size, data[at + full * size :], old_size)
         else:
             self._into_pages(inode, offset, data, old_size)
+
+    def _write_to_device(self, inode: LiveInode, offset: int, data: memoryview | bytes) -> None:
+        """Write bytes within the device that a file stands for, where they lie: its extent is all that maps it."""
+        fofs, blkaddr, count = inode.cached_extent
+        size = self.geo.block_size
+        begin = offset - fofs * size
+        if begin < 0 or begin + len(data) > count * size:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._segments.written_blocks += -(-(begin % size + len(data)) // size)
+        self._device.pwrite(blkaddr * size + begin, data)
+        self._nodes.touch(inode)
 
     def write_within(self, inode: LiveInode, offset: int, data: bytes) -> bool:
         """Write bytes into a page that is there, whose space is reserved, if they lie in one; whether they do."""

@@ -9,15 +9,10 @@ from hashlib import blake2b
 from operator import index
 
 from f2tools.errors import Corrupt, F2fsError
-from f2tools.f2fs.layout.constants import (
-    F2FS_APPEND_FL,
-    F2FS_COMPRESS_RELEASED,
-    F2FS_DEVICE_ALIAS_FL,
-    F2FS_IMMUTABLE_FL,
-    FADVISE_LOST_PINO_BIT,
-)
+from f2tools.f2fs.layout.constants import FADVISE_LOST_PINO_BIT
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.write import guard
 from f2tools.f2fs.write.attr import Attributes
 from f2tools.f2fs.write.balance import BRIEFLY
 from f2tools.f2fs.write.data import MIN_FSYNC_BLOCKS
@@ -48,22 +43,27 @@ class Content(Attributes):
     def write(self, ino: int, offset: int, data: bytes | bytearray | memoryview) -> int:
         """Write bytes at an offset: how many, fewer than given where there is no room for all.
 
-        OSError EFBIG, ENOSPC, EDQUOT, EPERM, and nothing is written.
+        OSError EFBIG, ENOSPC, EDQUOT, EPERM, EIO (beyond the end of a pinned file), and nothing is written.
         """
-        inode = self._content(ino, offset)
-        if inode.i_flags & F2FS_APPEND_FL and offset < inode.i_size:
-            fail(errno.EPERM)
+        self.may_write(ino, offset, memoryview(data).nbytes)
         return self.write_pages(ino, offset, data)
+
+    def may_write(self, ino: int, offset: int, count: int) -> None:
+        """OSError, as of `write`, where the file's flags don't let so many bytes be written there."""
+        guard.may_write(self.live(ino), self.mapper, offset, count)
 
     def write_pages(self, ino: int, offset: int, data: bytes | bytearray | memoryview, stamp: bool = True) -> int:
         """As `write`, without checking permission: a cache writes back what was allowed when the file was opened.
 
-        `stamp`: the time of the change is now; else the owner of the cache knows it, and sets it.
+        What would damage the volume is refused all the same.  `stamp`: the time of the change is now; else the owner
+        of the cache knows it, and sets it.
         """
         size = self.geo.block_size
+        inode = self.nodes.live(ino)
+        if guard.is_bound(inode):
+            guard.may_store(inode, self.mapper, offset, memoryview(data).nbytes)
         if isinstance(data, bytes) and 0 < len(data) <= size and self._broken is None and self._calm(2):
             nodes, files = self.nodes, self.files
-            inode = nodes.live(ino)
             if not self.inside:  # else the other thread's operation refuses this one
                 self.inside = BRIEFLY
                 self._changed = True
@@ -110,10 +110,9 @@ class Content(Attributes):
         return written
 
     def truncate(self, ino: int, size: int) -> None:
-        """Set the size of a file; OSError EFBIG, EPERM, EINVAL, EISDIR."""
-        inode = self._content(ino, index(size))
-        if inode.i_flags & F2FS_APPEND_FL:
-            fail(errno.EPERM)
+        """Set the size of a file; OSError EFBIG, EPERM, EINVAL, EISDIR, EOPNOTSUPP."""
+        inode = self.live(ino)
+        guard.may_truncate(inode, self.mapper, index(size))
         with self.operation(2, adds=size > inode.i_size) as op:
             inode, now = op.live(ino), self.clock()
             cluster = inode.cluster_size * self.geo.block_size
@@ -125,30 +124,13 @@ class Content(Attributes):
 
     def fallocate(self, ino: int, mode: int, offset: int, length: int) -> None:
         """fallocate(2); modes as in `holes.Holes.fallocate`."""
-        inode = self._content(ino, max(index(offset), 0))
-        if not inode.is_file:
-            fail(errno.EINVAL)
-        if mode & ~1 and inode.i_flags & F2FS_APPEND_FL:
-            fail(errno.EPERM)
+        inode = self.live(ino)
+        guard.may_allocate(inode, mode, index(offset))
         with self.operation(4) as op:
             inode, now = op.live(ino), self.clock()
             self.midway = True
             self.files.fallocate(inode, mode, offset, length)
             self.stamp_at(inode, now, modified=True)
-
-    def _content(self, ino: int, offset: int) -> LiveInode:
-        """A file whose content is about to change."""
-        inode = self.live(ino)
-        if inode.is_dir:
-            fail(errno.EISDIR)
-        if not inode.is_file or offset < 0:
-            fail(errno.EINVAL)
-        if inode.encrypted:
-            fail(errno.ENOKEY)
-        forbidden = inode.i_flags & (F2FS_IMMUTABLE_FL | F2FS_DEVICE_ALIAS_FL)
-        if forbidden or inode.verity or (inode.compressed and inode.i_inline & F2FS_COMPRESS_RELEASED):
-            fail(errno.EPERM)
-        return inode
 
     def fsync(self, ino: int, datasync: bool = False) -> None:
         """Make one file safe: its data and its direct nodes, marked for recovery, or a checkpoint where that won't do.
@@ -210,7 +192,7 @@ class Content(Attributes):
 
     def _fsync_needs_checkpoint(self, inode: LiveInode) -> bool:
         nodes, parent, space = self.nodes, inode.i_pino, self.space
-        if not inode.is_file or inode.compressed or inode.i_links != 1:
+        if not inode.is_file or inode.compressed or inode.aliases_device or inode.i_links != 1:
             return True
         if self._need_checkpoint or self.policy.active_logs == 2:
             return True

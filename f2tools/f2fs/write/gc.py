@@ -16,8 +16,6 @@ from f2tools.device import Device
 from f2tools.device.vectors import distinct
 from f2tools.errors import Corrupt, Where
 from f2tools.f2fs.layout.constants import (
-    F2FS_DEVICE_ALIAS_FL,
-    F2FS_PIN_FILE,
     NR_CURSEG_DATA_TYPE,
     SUM_TYPE_NODE,
 )
@@ -285,7 +283,7 @@ class Cleaner(SectionCleaner):
             if not self.geo.in_main(int(row["block_addr"])) and nid not in self._nodes.dirty:
                 continue
             inode = self._nodes.live(ino)
-            if inode.i_flags & F2FS_DEVICE_ALIAS_FL or inode.i_inline & F2FS_PIN_FILE:
+            if inode.aliases_device or inode.pinned:
                 raise Pinned
             addrs = self._addresses(inode, nid)
             offsets = owners["ofs_in_node"][part].astype(np.int64)

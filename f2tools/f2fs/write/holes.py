@@ -57,7 +57,7 @@ class Holes(FileData):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         known = (0, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_ZERO_RANGE, FALLOC_FL_INSERT_RANGE)
         what, keep = mode & ~FALLOC_FL_KEEP_SIZE, bool(mode & FALLOC_FL_KEEP_SIZE)
-        if what not in known or (what and inode.compressed):
+        if what not in known:
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
         if what == FALLOC_FL_PUNCH_HOLE and not keep:
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))

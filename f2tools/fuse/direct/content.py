@@ -9,6 +9,7 @@ from f2tools.fuse.direct.answers import Answers, Asked, refuse
 from f2tools.fuse.direct.protocol import (
     COPY_FILE_RANGE_IN,
     FALLOCATE_IN,
+    FOPEN_DIRECT_IO,
     FOPEN_KEEP_CACHE,
     FSYNC_IN,
     FUSE_FSYNC_FDATASYNC,
@@ -24,7 +25,7 @@ from f2tools.fuse.direct.protocol import (
     WRITE_IN,
     WRITE_OUT,
 )
-from f2tools.fuse.served import NO_ROOM, NUMBER, UNPRIVILEGED
+from f2tools.fuse.served import ASKED, NO_ROOM, NUMBER, UNPRIVILEGED
 
 MOST_BYTES = 1 << 20  # of one read or write, as is agreed with the kernel
 COPIED_AT_ONCE = 1 << 20  # bytes held in memory while they are copied
@@ -43,7 +44,9 @@ class Content(Answers):
                 refuse(errno.ETXTBSY)
             self.files.truncate(ino, 0)
             self.strip(asked, ino, bool(how & FUSE_OPEN_KILL_SUIDGID))
-        return OPEN_OUT.pack(self.opened(ino, flags, asked.uid), FOPEN_KEEP_CACHE if self.keeps_pages else 0)
+        handle = self.opened(ino, flags, asked.uid)
+        how_kept = FOPEN_KEEP_CACHE if self.keeps_pages else 0
+        return OPEN_OUT.pack(handle, FOPEN_DIRECT_IO if handle & ASKED else how_kept)
 
     def release(self, asked: Asked) -> bytes:
         self.closed(RELEASE_IN.unpack_from(asked.body)[0])
@@ -63,9 +66,11 @@ class Content(Answers):
             refuse(errno.EINVAL)
         if ino in self.immutable and not how & FUSE_WRITE_CACHE:  # what is in a cache was written before
             refuse(errno.EPERM)
-        cached = self.writeback_cache
-        if how & FUSE_WRITE_CACHE:  # the kernel's own request, long after the one who wrote
+        cached = self.writeback_cache and (how & FUSE_WRITE_CACHE or not handle & ASKED)
+        if how & FUSE_WRITE_CACHE:  # the kernel's own request, long after the one who wrote, by any handle
             self.files.by_root(not handle & UNPRIVILEGED)
+        else:
+            self.may_write(handle, offset, size)
         written = self.files.write(ino, offset, data, stamp=not cached)
         while cached and written < size:  # for its page cache the kernel takes errors, not partial writes
             written += self.files.write(ino, offset + written, data[written:], stamp=False)
@@ -115,6 +120,7 @@ class Content(Answers):
         copied, wanted = 0, min(length, COPIED_BYTES, there)
         if source & NUMBER == target & NUMBER and abs(to - offset) < wanted:
             refuse(errno.EINVAL)  # as copy_file_range(2) has it; the end would move with what is copied
+        self.may_write(target, to, wanted)
         try:
             while copied < wanted:
                 data = self.files.read(source & NUMBER, offset + copied, min(COPIED_AT_ONCE, wanted - copied))
