@@ -149,7 +149,9 @@ def refuse_what_cannot_be(volume: Volume) -> None:
     for file in volume.root.iterdir():
         extent = file.inode.cached_extent if file.inode.i_flags & F2FS_DEVICE_ALIAS_FL else None
         if extent is not None and extent[1] >= last:
-            raise Unsupported("the last device is a file of the volume (a device alias); remove that file first")
+            raise Unsupported(
+                "the last device is a file of the volume (a device alias); remove that file first, with f2tools rm"
+            )
 
 
 # -- doing ----------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.f2fs.write.space import Space
 
 FOUND_HELD = 4096
+DEVICE_BLOCKS = 1 << 20  # of a device, given back at a time
 FEW_ADDRS = 8  # up to so many are given back one by one
 
 
@@ -328,7 +329,12 @@ class Mapper:
         return None
 
     def truncate(self, inode: LiveInode, start: int) -> int:
-        """Give back everything from file block `start` on, including nodes that are no longer needed."""
+        """Give back everything from file block `start` on, including nodes that are no longer needed.
+
+        A file that stands for a device is given back as a whole: its blocks are the volume's again.
+        """
+        if inode.aliases_device:
+            return self._give_back_device(inode)
         if inode.maps_alone:
             return self.release(inode, start, inode.addrs_per_inode)
         freed = self.release(inode, start, self.max_blocks(inode) + inode.addrs_per_inode)
@@ -336,6 +342,22 @@ class Mapper:
         keep = 0 if start <= own else -(-(start - own) // per)
         self._drop_nodes(inode, keep)
         return freed
+
+    def device_extent(self, inode: LiveInode) -> tuple[int, int]:
+        """(first block, blocks) of the device that a file stands for; Corrupt where that is no part of the volume."""
+        _, blkaddr, count = inode.cached_extent
+        if count and not (self.geo.in_main(blkaddr) and self.geo.in_main(blkaddr + count - 1)):
+            where = Where(ino=inode.ino)
+            raise Corrupt(where, "the device that it stands for is not in the main area; run f2tools fsck")
+        return blkaddr, count
+
+    def _give_back_device(self, inode: LiveInode) -> int:
+        blkaddr, count = self.device_extent(inode)
+        for start in range(blkaddr, blkaddr + count, DEVICE_BLOCKS):
+            self._segments.invalidate(np.arange(start, min(start + DEVICE_BLOCKS, blkaddr + count)))
+        inode.forget_extent()
+        self._nodes.touch(inode)
+        return self._count_back(inode, count)
 
     def _drop_nodes(self, inode: LiveInode, keep: int) -> None:
         """Drop the nodes with numbers from `keep` on, and indirect ones that lead to none."""

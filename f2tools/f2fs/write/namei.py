@@ -11,7 +11,6 @@ from f2tools.acl import AclEntry, inherit
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
     F2FS_APPEND_FL,
-    F2FS_DEVICE_ALIAS_FL,
     F2FS_IMMUTABLE_FL,
     F2FS_PROJINHERIT_FL,
     FADVISE_LOST_PINO_BIT,
@@ -436,8 +435,6 @@ class Namei(Content):
 
     def _may_remove(self, directory: LiveInode, inode: LiveInode, name: bytes) -> None:
         if directory.i_flags & F2FS_APPEND_FL or inode.i_flags & (F2FS_IMMUTABLE_FL | F2FS_APPEND_FL):
-            fail(errno.EPERM, name)
-        if inode.i_flags & F2FS_DEVICE_ALIAS_FL:
             fail(errno.EPERM, name)
 
     def _named(self, inode: LiveInode, parent: int, name: bytes) -> None:

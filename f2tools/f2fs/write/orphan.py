@@ -52,7 +52,9 @@ class Orphans(Balance):
 
         F2fsError, and the file stays.
         """
-        if inode.i_links <= 1 + inode.is_dir and not inode.has_inline_data and not inode.maps_alone:
+        if inode.aliases_device:
+            self.mapper.device_extent(inode)
+        elif inode.i_links <= 1 + inode.is_dir and not inode.has_inline_data and not inode.maps_alone:
             for _ in self.mapper.nodes_within(inode, 0, self.mapper.max_blocks(inode)):
                 pass
 

@@ -1,0 +1,196 @@
+"""Files whose blocks stay where they are: pinned ones, and one that stands for a whole device."""
+
+from __future__ import annotations
+
+import errno
+import random
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import f2tools
+from f2tools.f2fs.layout.constants import F2FS_PIN_FILE
+from f2tools.f2fs.write.node import LiveInode
+from f2tools.f2fs.write.volume import Policy, WritableVolume, open_for_writing
+from tests.f2fs.write.consistency import assert_consistent
+from tests.f2fs.write.model import BLOCK
+from tests.f2fs.write.volumes import fresh
+from tests.mount.mounted import both_servers, mounted
+
+ROOT = 3
+MIB = 1 << 20
+
+
+def pin(volume: WritableVolume, ino: int) -> None:
+    """As F2FS_IOC_SET_PIN_FILE does."""
+    inode = volume.live(ino)
+    inode.set(i_inline=inode.i_inline | F2FS_PIN_FILE)
+    volume.nodes.touch(inode)
+    volume.sync()
+
+
+def refusal(change: Callable[[], object]) -> int | None:
+    """The errno with which something is refused."""
+    try:
+        change()
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def places(volume: WritableVolume, ino: int) -> list[tuple[int, int, int]]:
+    return [(run.fofs, run.blkaddr, run.count) for run in volume.data.extents(volume.live(ino))]
+
+
+@pytest.mark.parametrize("ipu", ["never", "fsync"])
+@pytest.mark.parametrize(("offset", "size"), [(0, 1), (40960, 5000), (123, 40 * BLOCK), (0, MIB)])
+def test_what_is_written_to_a_pinned_file_stays_where_it_is(offset: int, size: int, ipu: str, tmp_path: Path) -> None:
+    content = bytearray(b"a" * MIB)
+    with open_for_writing(fresh(tmp_path), policy=Policy(ipu=ipu)) as volume:
+        ino = volume.create(ROOT, b"swap", 0o600)
+        volume.write(ino, 0, bytes(content))
+        pin(volume, ino)
+        before = places(volume, ino)
+        for letter, make_safe in ((b"b", volume.sync), (b"c", lambda: volume.fsync(ino)), (b"d", volume.balance)):
+            assert volume.write(ino, offset, letter * size) == size
+            content[offset : offset + size] = letter * size
+            make_safe()
+            assert places(volume, ino) == before
+            assert volume.path("/swap").read() == content
+    with f2tools.open(tmp_path / "image") as volume:
+        assert volume.path("/swap").read() == content
+        assert_consistent(volume)
+
+
+def test_a_pinned_file_takes_nothing_where_it_has_no_block(tmp_path: Path) -> None:
+    with open_for_writing(fresh(tmp_path)) as volume:
+        ino = volume.create(ROOT, b"swap", 0o600)
+        volume.write(ino, 0, bytes(BLOCK))
+        volume.write(ino, 2 * BLOCK, bytes(BLOCK))
+        pin(volume, ino)
+        for offset, size in ((BLOCK, 1), (0, 2 * BLOCK), (3 * BLOCK, 1), (3 * BLOCK - 1, 2)):
+            for write in (volume.write, volume.write_pages):
+                assert refusal(partial(write, ino, offset, bytes(size))) == errno.EIO
+        assert volume.live(ino).i_size == 3 * BLOCK
+
+
+# -- one that stands for a device --------------------------------------------------------------------------------------
+
+
+def aliased(directory: Path, name: str = "first.img") -> tuple[Path, Path]:
+    """A volume of two devices, the second of which is the file /second.disk, with something on it."""
+    second = directory / "second.img"
+    second.write_bytes(random.Random(3).randbytes(48 * MIB).ljust(64 * MIB, b"\0"))
+    subprocess.run(
+        ["f2tools", "mkfs", name, "--size", "64M", "-O", "device_alias,extra_attr", "-c",
+         f"{second.name}@second.disk", "-q", "-f"],
+        cwd=directory,  # the device table has room for a short path
+        check=True,
+    )  # fmt: skip
+    return directory / name, second
+
+
+def alias_of(volume: WritableVolume) -> LiveInode:
+    return volume.live(volume.path("/second.disk").inode.ino)
+
+
+def assert_sound(image: Path, second: Path) -> None:
+    done = subprocess.run(["f2tools", "fsck", image, "--device", second], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@both_servers
+def test_a_mount_writes_to_an_aliased_device_where_it_lies(server: str, tmp_path: Path) -> None:
+    image, second = aliased(tmp_path)
+    content = bytearray(second.read_bytes())
+    with mounted(image, tmp_path / "mnt", "--device", str(second), server=server):
+        file = tmp_path / "mnt" / "second.disk"
+        for offset, data in ((5, b"HELLO"), (MIB - 3, b"x" * (2 * MIB + 5)), (len(content) - 4, b"last")):
+            with file.open("r+b", buffering=0) as there:
+                there.seek(offset)
+                there.write(data)
+            content[offset : offset + len(data)] = data
+        with file.open("ab", buffering=0) as there:
+            assert refusal(partial(there.write, b"beyond")) == errno.EIO
+        assert refusal(partial(file.open, "wb")) == errno.EOPNOTSUPP
+        assert file.read_bytes() == content
+    assert second.read_bytes() == content
+    assert_sound(image, second)
+    with mounted(image, tmp_path / "mnt", "--device", str(second), server=server):
+        assert (tmp_path / "mnt" / "second.disk").read_bytes() == content
+
+
+def test_an_aliased_device_keeps_its_size_and_its_place(tmp_path: Path) -> None:
+    image, second = aliased(tmp_path)
+    with open_for_writing(image, [second]) as volume:
+        inode = alias_of(volume)
+        extent, size = inode.cached_extent, inode.i_size
+        for change in (
+            lambda: volume.truncate(inode.ino, 0),
+            lambda: volume.truncate(inode.ino, size),
+            lambda: volume.fallocate(inode.ino, 0, 0, BLOCK),
+            lambda: volume.fallocate(inode.ino, 3, 0, BLOCK),
+        ):
+            assert refusal(change) == errno.EOPNOTSUPP
+        assert refusal(lambda: volume.write(inode.ino, size - 1, b"ab")) == errno.EIO
+        assert volume.write(inode.ino, 1, b"safe") == 4
+        volume.fsync(inode.ino)
+        assert alias_of(volume).cached_extent == extent
+        volume.abandon()
+    assert second.read_bytes()[1:5] == b"safe"
+    assert_sound(image, second)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_removing_its_file_gives_a_device_to_the_volume(held: bool, tmp_path: Path) -> None:
+    """See f2fs_do_truncate_blocks() in fs/f2fs/file.c."""
+    image, second = aliased(tmp_path)
+    with open_for_writing(image, [second]) as volume:
+        inode = alias_of(volume)
+        free, blocks = volume.statfs()["f_bfree"], inode.cached_extent[2]
+        if held:
+            volume.hold(inode.ino)
+        volume.unlink(ROOT, b"second.disk")
+        if held:
+            volume.sync()
+            assert volume.statfs()["f_bfree"] == free
+            volume.write(inode.ino, 0, b"still there")
+            assert volume.read_at(inode.ino, 0, 11) == b"still there"
+            volume.release(inode.ino)
+        assert volume.statfs()["f_bfree"] >= free + blocks
+        volume.sync()
+        ino = volume.create(ROOT, b"large", 0o600)
+        while volume.segments.free_sections > volume.segments.reserved_sections + 4:
+            volume.write(ino, volume.live(ino).i_size, b"l" * MIB)
+        assert volume.live(ino).i_size > 60 * MIB
+    assert_sound(image, second)
+    with f2tools.open(image, devices=[second]) as again:
+        assert_consistent(again)
+
+
+def test_a_device_comes_back_when_the_power_goes_while_its_removed_file_is_open(tmp_path: Path) -> None:
+    image, second = aliased(tmp_path)
+    with open_for_writing(image, [second]) as volume:
+        ino = alias_of(volume).ino
+        free = volume.statfs()["f_bfree"]
+        volume.hold(ino)
+        volume.unlink(ROOT, b"second.disk")
+        volume.sync()
+        volume.abandon()
+    with open_for_writing(image, [second]) as volume:
+        assert volume.statfs()["f_bfree"] > free
+    assert_sound(image, second)
+
+
+def test_the_last_device_is_resized_once_its_file_is_removed(tmp_path: Path) -> None:
+    image, second = aliased(tmp_path)
+    resize = ["f2tools", "resize", image, "100M", "--device", second]
+    refused = subprocess.run(resize, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "f2tools rm" in refused.stderr
+    subprocess.run(["f2tools", "rm", f"{image}:/second.disk", "--device", second], check=True)
+    subprocess.run(resize, check=True, capture_output=True)
+    assert_sound(image, second)
