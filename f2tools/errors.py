@@ -67,6 +67,13 @@ class NoRoom(DeviceError):
     """A device that holds less than its size is full."""
 
 
+class NoFreeSegment(F2fsError):
+    """No segment can be opened to be written to: the caller did not keep enough of them free."""
+
+    def __init__(self, message: str = "no segment is free; remove some files, or make the volume larger") -> None:
+        super().__init__(message)
+
+
 class Unsealed(DeviceError):
     """All was changed and can be taken back, but the undo log lacks its seal."""
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.clean.histogram import Histogram, histogram
-from f2tools.errors import F2fsError
+from f2tools.errors import F2fsError, NoFreeSegment
 from f2tools.f2fs.layout.constants import (
     CURSEG_COLD_NODE,
     CURSEG_HOT_NODE,
@@ -24,7 +24,6 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.write.balance import DIRTY_NODES_HELD
 from f2tools.f2fs.write.gc import BATCH_SECTIONS, POLICIES, Candidates, Pinned
-from f2tools.f2fs.write.segment import NoFreeSegment
 from f2tools.f2fs.write.volume import WritableVolume
 
 NODE_LOGS = (CURSEG_HOT_NODE, CURSEG_WARM_NODE, CURSEG_COLD_NODE)

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from f2tools.clean.histogram import Histogram, histogram
 from f2tools.device import Device
 from f2tools.device.base import Wrapper
-from f2tools.errors import F2fsError
+from f2tools.errors import F2fsError, NoFreeSegment
 from f2tools.f2fs.layout.constants import CURSEG_COLD_NODE, CURSEG_HOT_NODE, NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE
 from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.volume.volume import RESERVED_NODES, Volume
 from f2tools.f2fs.write.gc import POLICIES, SectionCleaner, make_room
 from f2tools.f2fs.write.policy import Policy
-from f2tools.f2fs.write.segment import NoFreeSegment, SegmentManager
+from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.pictures.svg import Line, Picture
 
 WORKLOADS = ("uniform", "zipf", "hot-cold")

@@ -14,10 +14,9 @@ from f2tools.edit.errors import EditFailed
 from f2tools.edit.modes import change_mode
 from f2tools.edit.paths import Inside, Outside, parse_path
 from f2tools.edit.transaction import Edit
-from f2tools.errors import Corrupt, Where
+from f2tools.errors import Corrupt, NoFreeSegment, Where
 from f2tools.f2fs.volume.glob import expand
 from f2tools.f2fs.write.node import LiveInode
-from f2tools.f2fs.write.segment import NoFreeSegment
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.text import join, printable, printable_name
 

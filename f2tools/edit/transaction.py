@@ -31,9 +31,8 @@ from f2tools.device.changes.blockmap import BlockMap
 from f2tools.device.changes.overlay import BLOCK, MEMORY_BYTES, Overlay
 from f2tools.device.changes.undo import UndoLog, must_be_free
 from f2tools.edit.errors import EditFailed
-from f2tools.errors import DeviceError
+from f2tools.errors import DeviceError, NoFreeSegment
 from f2tools.f2fs.write.policy import Policy
-from f2tools.f2fs.write.segment import NoFreeSegment
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.options import progress, source_date_epoch
 

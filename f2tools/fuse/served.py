@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 
-from f2tools.errors import UNFORESEEN, Corrupt, DeviceError, F2fsError, NoRoom, Unsupported
+from f2tools.errors import UNFORESEEN, Corrupt, DeviceError, F2fsError, NoFreeSegment, NoRoom, Unsupported
 from f2tools.fuse.options import ServeOptions
 from f2tools.vfs import DirEntry, FileSystem
 
@@ -86,7 +86,7 @@ class Served:
             log.error("%s failed", what, exc_info=error)
         code = error.exit_code if isinstance(error, F2fsError) else UNFORESEEN
         self.stop_writing(f"{what}: {error or type(error).__name__}", code)
-        if isinstance(error, NoRoom):
+        if isinstance(error, NoRoom | NoFreeSegment):
             return errno.ENOSPC
         return errno.EUCLEAN if isinstance(error, Corrupt) else errno.EIO
 

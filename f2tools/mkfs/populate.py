@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from f2tools.errors import F2fsError, Usage
+from f2tools.errors import F2fsError, NoFreeSegment, Usage
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_COMPRESSION, F2FS_FEATURE_EXTRA_ATTR
 from f2tools.lazy import dataclass
 from f2tools.mkfs.request import TooSmall
@@ -288,7 +288,6 @@ def fill_volume(
     """
     from f2tools.device.media.zones import in_order
     from f2tools.f2fs.write.bulk.inodes import load
-    from f2tools.f2fs.write.segment import NoFreeSegment
     from f2tools.f2fs.write.volume import WritableVolume
     from f2tools.mkfs.format import hide_superblocks, write_superblocks
 

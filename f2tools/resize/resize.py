@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from f2tools.device import Device
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.wrappers import NotClosed
-from f2tools.errors import DeviceError, F2fsError, Unsupported
+from f2tools.errors import DeviceError, F2fsError, NoFreeSegment, Unsupported
 from f2tools.f2fs.layout.constants import (
     CP_LARGE_NAT_BITMAP_FLAG,
     CP_RESIZEFS_FLAG,
@@ -34,7 +34,6 @@ from f2tools.f2fs.volume.super import choose_superblock, devices_of, must_be_in_
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.balance import DIRTY_NODES_HELD
 from f2tools.f2fs.write.gc import Pinned, make_room
-from f2tools.f2fs.write.segment import NoFreeSegment
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.options import human_size
 from f2tools.resize.lay import lay_down, superblock_for, switch

@@ -12,7 +12,8 @@ import pytest
 
 import f2tools
 from f2tools.dump.manifest import manifest
-from f2tools.f2fs.write.segment import NoFreeSegment, SegmentManager
+from f2tools.errors import NoFreeSegment
+from f2tools.f2fs.write.segment import SegmentManager
 from tests import images, judges
 from tests.dump.craft import f2
 from tests.f2fs.volume.test_recovery import EXTENT_FLAG_INLINE

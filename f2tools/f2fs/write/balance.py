@@ -10,7 +10,7 @@ from threading import get_ident
 
 import numpy as np
 
-from f2tools.errors import DeviceError, F2fsError
+from f2tools.errors import DeviceError, F2fsError, NoFreeSegment
 from f2tools.f2fs.layout.constants import (
     CP_DISABLED_FLAG,
     CP_DISABLED_QUICK_FLAG,
@@ -22,7 +22,6 @@ from f2tools.f2fs.write.charge import Charging
 from f2tools.f2fs.write.gc import Pinned, make_room
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.parts import fail
-from f2tools.f2fs.write.segment import NoFreeSegment
 from f2tools.f2fs.write.unused import discard_unused
 
 DIRTY_NODES_HELD = 8192
@@ -237,6 +236,8 @@ class Balance(Charging):
         if nodes > min(segments.room_in_log(kind) for kind in self._node_logs):
             sections += -(-nodes // per)
         threaded = segments.threading and not segments.holes_ran_out
+        if threaded and blocks > per:  # so many at once, which a checkpoint can't stand between
+            threaded = segments.data_holes() >= pages
         if not threaded and pages > min(segments.room_in_log(kind) for kind in self._data_logs):
             sections += -(-pages // per)
         return sections
@@ -258,6 +259,23 @@ class Balance(Charging):
         if left > -(-nodes // per) + -(-pages // per):  # even with no room in the open logs
             return True
         return left > self._needed(blocks)
+
+    def require_places(self, blocks: int, cleaned: bool = True) -> None:
+        """OSError ENOSPC unless so many blocks of data, and what is in memory, have places before a checkpoint.
+
+        Without `cleaned`: unless they would have, were every hole won by cleaning.
+        """
+        segments = self.segments
+        if not cleaned:
+            sections = segments.sections - segments.reserved_sections
+            if self.space.valid_blocks + blocks > sections * self._blocks_per_section:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return
+        places = max(0, segments.free_sections - segments.reserved_sections) * self._blocks_per_section
+        if segments.may_thread:
+            places += segments.data_holes()
+        if blocks + self.files.page_count > places:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def clean_section(self, section: int) -> int:
         """Move what is valid out of a section, which the next checkpoint makes free: how many blocks. Raises Pinned."""
@@ -329,8 +347,6 @@ class Balance(Charging):
 
 def _why(error: BaseException) -> str:
     """What has ended writing, in words."""
-    if isinstance(error, NoFreeSegment):
-        return str(error) or "no segment is free"
     if isinstance(error, F2fsError):
         return str(error)
     return f"an operation was cut off by {type(error).__name__}" + (f" ({error})" if str(error) else "")

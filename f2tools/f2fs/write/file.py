@@ -126,7 +126,12 @@ class Content(Attributes):
         """fallocate(2); modes as in `holes.Holes.fallocate`."""
         inode = self.live(ino)
         guard.may_allocate(inode, mode, index(offset))
-        with self.operation(4) as op:
+        moved = self.files.blocks_to_move(inode, mode, offset)
+        if moved:
+            self.require_places(moved, cleaned=False)
+        with self.operation(4 + moved) as op:
+            if moved:
+                self.require_places(moved)
             inode, now = op.live(ino), self.clock()
             self.midway = True
             self.files.fallocate(inode, mode, offset, length)

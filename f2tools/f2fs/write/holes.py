@@ -67,7 +67,7 @@ class Holes(FileData):
             if offset < inode.i_size:
                 self.punch(inode, offset, length)
             return
-        if what not in (FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE):
+        if what not in SHIFTS:
             (self._zero_range if what else self._preallocate)(inode, offset, length)
             if offset + length > inode.i_size:
                 if keep:
@@ -122,6 +122,14 @@ class Holes(FileData):
             self._zero_part(inode, last, 0, end % size)
         self.drop_pages(inode.ino, first, last)
         return first, last
+
+    def blocks_to_move(self, inode: LiveInode, mode: int, offset: int) -> int:
+        """How many blocks fallocate(2) in this mode writes anew: all that lies behind the range, where it shifts."""
+        if mode not in SHIFTS or inode.has_inline_data:
+            return 0
+        size = self.geo.block_size
+        spans = self._reader.spans(inode, offset // size, -(-inode.i_size // size))
+        return sum(int(np.count_nonzero(addrs)) + 1 for _, addrs in spans)  # and the node itself
 
     def _shift(self, inode: LiveInode, offset: int, length: int, *, insert: bool) -> None:
         """Collapse a range, or insert one as a hole: all that lies behind it moves."""

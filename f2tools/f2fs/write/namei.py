@@ -76,8 +76,8 @@ class Namei(Content):
         with self.operation(2) as op:
             directory = op.directory(parent)
             if directory.encrypted:  # its files are, with or without a name
-            self._room_for_orphan()
                 fail(errno.ENOKEY)
+            self._room_for_orphan()
             mode, access, default = self._inherited(directory, stat.S_IFREG | stat.S_IMODE(mode), 0)
             now, generation = self.clock(), self.new_generation()
             self.midway = True
@@ -234,8 +234,8 @@ class Namei(Content):
         inode = self.live(entry.ino) if inode is None else inode
         now = self.clock()
         gone = inode.is_file and inode.i_links == 1
-        self._room_for_orphan(inode)
         self._must_be_whole(inode)
+        self._room_for_orphan(inode)
         self.midway = True
         self.names.remove(directory, entry, gone)
         if not gone:  # it may be known to the checkpoint by this name alone
@@ -323,8 +323,8 @@ class Namei(Content):
         generation = self.new_generation() if whiteout else 0
         ghost: LiveInode | None = None
         if other is not None:
-            self._room_for_orphan(other)
             self._must_be_whole(other)
+            self._room_for_orphan(other)
         self.midway = True
         if whiteout:
             mode = stat.S_IFCHR

@@ -58,8 +58,6 @@ class Orphans(Balance):
             for _ in self.mapper.nodes_within(inode, 0, self.mapper.max_blocks(inode)):
                 pass
 
-    def _evict(self, inode: LiveInode) -> None:
-        """Give back everything that a file without a name had."""
     def _room_for_orphan(self, inode: LiveInode | None = None) -> None:
         """OSError ENOSPC where no checkpoint could hold one more file without a name: `inode`, if it becomes one.
 
@@ -70,6 +68,8 @@ class Orphans(Balance):
         if len(self._nameless) >= self.committer.max_orphans:
             fail(errno.ENOSPC)
 
+    def _evict(self, inode: LiveInode) -> None:
+        """Give back everything that a file without a name had."""
         self.files.drop_pages(inode.ino)
         if inode.is_dir:
             self.names.forget_names(inode.ino)

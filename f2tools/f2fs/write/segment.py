@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from f2tools.device import Device
 from f2tools.device.buffers import byte_view
 from f2tools.device.vectors import distinct
+from f2tools.errors import NoFreeSegment
 from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_BLKZONED,
     F2FS_FEATURE_RO,
@@ -65,10 +66,6 @@ class Curseg:
     @property
     def is_node(self) -> bool:
         return self.kind >= NR_CURSEG_DATA_TYPE
-
-
-class NoFreeSegment(Exception):
-    """No segment can be opened: the caller did not keep enough of them free."""
 
 
 class SegmentManager(ValidBlocks):
@@ -168,9 +165,14 @@ class SegmentManager(ValidBlocks):
         The reserve of the cleaner is not counted as free: a log that appends until nothing else is left has to clean
         for every block.  See f2fs_need_SSR() in fs/f2fs/segment.c.
         """
-        if not self.policy.adaptive or self._zoned or self.geo.feature & F2FS_FEATURE_RO:
+        if not self.may_thread:
             return False
         return self.free_sections - self.reserved_sections <= self.sections * self.policy.min_free_percent / 100
+
+    @property
+    def may_thread(self) -> bool:
+        """Whether data goes into holes once free sections run low."""
+        return self.policy.adaptive and not self._zoned and not self.geo.feature & F2FS_FEATURE_RO
 
     def room_in_log(self, kind: int) -> int:
         """Blocks that a log can take before it needs another segment."""
@@ -462,4 +464,4 @@ class SegmentManager(ValidBlocks):
         self._open_clean(curseg, segno)
 
 
-__all__ = ["LFS", "SSR", "Curseg", "NoFreeSegment", "SegmentManager"]
+__all__ = ["LFS", "SSR", "Curseg", "SegmentManager"]

@@ -22,7 +22,7 @@ from f2tools.device import Device, open_device
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.media.zones import ZoneOrder
 from f2tools.device.vectors import distinct
-from f2tools.errors import Corrupt, DeviceError, Unsupported, Where
+from f2tools.errors import Corrupt, DeviceError, NoFreeSegment, Unsupported, Where
 from f2tools.f2fs.layout.constants import (
     CP_UMOUNT_FLAG,
     F2FS_FEATURE_RO,
@@ -37,7 +37,6 @@ from f2tools.f2fs.write.inode import CompressOptions
 from f2tools.f2fs.write.namei import Namei
 from f2tools.f2fs.write.policy import Policy
 from f2tools.f2fs.write.recovery import recover as roll_forward_on
-from f2tools.f2fs.write.segment import NoFreeSegment
 from f2tools.f2fs.write.unused import discard_unused, mark
 
 if TYPE_CHECKING:
