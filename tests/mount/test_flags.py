@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,12 @@ ROOM = ("allocate", "allocate_keeping")
 HOLES = ("punch", "collapse", "zero", "insert")
 EVERY = dict.fromkeys(WAYS, "EPERM")
 
+
+def all_of(ways: Iterable[str], said: str) -> dict[str, str]:
+    """The same answer to each way."""
+    return dict.fromkeys(ways, said)
+
+
 # what is not named here is allowed
 TABLE: dict[str, dict[str, str]] = {
     "none": {},
@@ -36,19 +42,19 @@ TABLE: dict[str, dict[str, str]] = {
     "verity": EVERY,
     "released_immutable": EVERY,
     "append": (
-        dict.fromkeys(("pwrite", "beyond", "append_then_pwrite", *SIZES, *HOLES), "EPERM")
+        all_of(("pwrite", "beyond", "append_then_pwrite", *SIZES, *HOLES), "EPERM")
         | {"copy_into": "EBADF", "shared_map": "EACCES"}
     ),
     "pinned": (
-        dict.fromkeys(("append", "beyond"), "EIO")
-        | dict.fromkeys(("truncate_short", "ftruncate"), "EINVAL")
-        | dict.fromkeys(HOLES, "ENOTSUP")
+        all_of(("append", "beyond"), "EIO")
+        | all_of(("truncate_short", "ftruncate"), "EINVAL")
+        | all_of(HOLES, "ENOTSUP")
     ),
-    "compressed": dict.fromkeys(HOLES, "ENOTSUP"),
+    "compressed": all_of(HOLES, "ENOTSUP"),
     "released": (
-        dict.fromkeys((*WRITES, *ROOM), "EPERM")
+        all_of((*WRITES, *ROOM), "EPERM")
         | {"truncate_short": "EINVAL", "ftruncate": "EINVAL", "shared_map": "SIGBUS"}
-        | dict.fromkeys(HOLES, "ENOTSUP")
+        | all_of(HOLES, "ENOTSUP")
     ),
 }  # fmt: skip
 

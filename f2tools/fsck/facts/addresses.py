@@ -13,11 +13,13 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.volume.geometry import Geometry
-from f2tools.fsck.facts.aliases import whole_devices
+from f2tools.fsck.facts.aliases import lost_devices, whole_devices
 from f2tools.fsck.facts.arrays import any_within, used_words
 from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.inodes import maps_blocks
 from f2tools.native import core
+
+NIDS = 5  # nodes that an inode leads to
 
 
 def inode_addresses(
@@ -31,8 +33,12 @@ def inode_addresses(
     if geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
         alias = mapped & (owner["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0)
         doubted = np.flatnonzero(alias & ~whole_devices(owner, parts)) if parts else ()
+        lost = lost_devices(owner, parts, geo.block_size)
+        nids = INODE_ADDR_OFFSET // 4 + geo.addrs_per_inode
         for i in doubted:
             start = INODE_ADDR_OFFSET // 4 + int(owner["start"][i])
+            if lost[i] and not blocks[i].view("<u4")[nids : nids + NIDS].any():
+                continue
             alias[i] = not geo.in_main(blocks[i].view("<u4")[start : start + int(owner["count"][i])]).any()
         mapped &= ~alias
     which = np.flatnonzero(mapped)

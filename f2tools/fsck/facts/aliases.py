@@ -36,6 +36,15 @@ def whole_devices(table: Columns, parts: Collection[tuple[int, int]]) -> NDArray
     return whole
 
 
+def lost_devices(table: Any, parts: Collection[tuple[int, int]], block_size: int) -> NDArray[np.bool_]:
+    """Of which inodes with the flag the extent is lost: their size is that of a device, and they count all its blocks,
+    which are more than their own addresses can lead to."""
+    lost = np.zeros_like(table["size"], np.bool_)
+    for _, count in parts:
+        lost |= (table["size"] == count * block_size) & (table["blocks"] > count) & (table["count"] < count)
+    return lost & (table["ext_len"] == 0) & (table["mode"] & S_IFMT == stat.S_IFREG)
+
+
 def stands_for_device(row: Any, parts: Collection[tuple[int, int]], block_size: int, has_nodes: bool) -> bool:
     """Whether an inode with the flag is right about it; `row` is that of the table before any block is claimed for it,
     `has_nodes` whether it leads to any.
@@ -45,6 +54,8 @@ def stands_for_device(row: Any, parts: Collection[tuple[int, int]], block_size: 
     first, length = int(row["ext_blk"]), int(row["ext_len"])
     if (first, length) in parts:
         return True
+    if not has_nodes and lost_devices(row, parts, block_size).any():
+        return True  # who wrote to it gave it addresses, as if it had none
     own = int(row["mode"]) & S_IFMT != stat.S_IFREG
     own |= bool(row["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY)) or int(row["last_written"]) >= 0
     own |= has_nodes  # direct nodes are read later

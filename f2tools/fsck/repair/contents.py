@@ -15,6 +15,7 @@ from f2tools.f2fs.layout.constants import COMPRESS_ADDR, COMPRESS_CHKSUM_FLAG, N
 from f2tools.f2fs.layout.hashes import f2fs_crc32
 from f2tools.f2fs.volume.compress import ALGORITHMS
 from f2tools.f2fs.volume.data import Cluster
+from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.verity import merkle_tree, read_verity
 from f2tools.fsck.checks.clusters import likely_heads, plain_cluster
 from f2tools.fsck.checks.contents import Readers
@@ -119,10 +120,14 @@ def seal(work: Work, finding: Finding, plan: RebuildMerkleTree) -> bool:
 
 
 def alias_extent(work: Work, finding: Finding, plan: SetAliasExtent) -> bool:
-    """The extent of a device alias, from the device table."""
-    raw = np.array([0, plan.blkaddr, plan.length], "<u4").view(np.uint8)
+    """The extent of a device alias, from the device table; it has no addresses beside."""
+
+    def edit(block: NDArray[np.uint8]) -> None:
+        block[EXTENT] = np.array([0, plan.blkaddr, plan.length], "<u4").view(np.uint8)
+        Inode(work.image.geo, block, plan.ino, finding.blkaddr or 0).addrs[:] = NULL_ADDR
+
     work.note(finding, f"block {plan.blkaddr:#x}, length {plan.length}")
-    return work.surgery.edit_node(plan.ino, lambda block: block.__setitem__(EXTENT, raw))
+    return work.surgery.edit_node(plan.ino, edit)
 
 
 def rewrite(work: Work, finding: Finding, _plan: RewriteBlock) -> bool:

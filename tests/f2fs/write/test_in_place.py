@@ -54,7 +54,7 @@ def test_what_is_written_to_a_pinned_file_stays_where_it_is(offset: int, size: i
         volume.write(ino, 0, bytes(content))
         pin(volume, ino)
         before = places(volume, ino)
-        for letter, make_safe in ((b"b", volume.sync), (b"c", lambda: volume.fsync(ino)), (b"d", volume.balance)):
+        for letter, make_safe in ((b"b", volume.sync), (b"c", partial(volume.fsync, ino)), (b"d", volume.balance)):
             assert volume.write(ino, offset, letter * size) == size
             content[offset : offset + size] = letter * size
             make_safe()
