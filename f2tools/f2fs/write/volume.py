@@ -6,6 +6,7 @@ is in the state of the last checkpoint, plus what was fsync'ed since.
 
 The operations stand in files of their own, named as in fs/f2fs, each on the one before: `parts` (managers and state),
 `zoned`, `charge` (quota), `balance` (room, checkpoints, where an operation begins), `orphan`, `attr`, `file`, `namei`.
+`guard` says who may change content.
 """
 
 from __future__ import annotations
