@@ -180,8 +180,9 @@ def _campaign(campaign: Campaign, rows: list[dict[str, Any]], notes: list[dict[s
     for row in rows:
         counts = "; ".join(f"{count:,} {name}" for name, count in row["counts"].items())
         counts = f" ({counts})" if counts else ""
-        yield (f"| `{row['commit']}` | {_briefly(row['seeds'])} | {row['done']:,} {campaign.unit}{counts} | {row['minutes']:.0f}"
-               f" | {row['found'] or '-'} |\n")  # fmt: skip
+        done = f"{row['done']:,} {campaign.unit}{counts}"
+        seeds, found = _briefly(row["seeds"]), row["found"] or "-"
+        yield f"| `{row['commit']}` | {seeds} | {done} | {row['minutes']:.0f} | {found} |\n"
     yield "\n"
     for note in notes:
         where = "" if note["seeds"] == NO_SEED else f" ({note['seeds']})"

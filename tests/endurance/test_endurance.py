@@ -274,7 +274,11 @@ def test_what_tests_do_in_small_is_done_as_a_whole_somewhere() -> None:
     for path, text in nightly.TESTS.items():
         assert {word.partition("=")[0] for word in text.split()} == readers[path]
     assert {named(name).name for name in nightly.ELSEWHERE.values()} == {
-        "power", "repairs", "crashes", "machine", "tables",
+        "power",
+        "repairs",
+        "crashes",
+        "machine",
+        "tables",
     }
     cut = [path for path, name in nightly.ELSEWHERE.items() if name == "power"]
     assert all(any(test.startswith(path) for test in power.TESTS) for path in cut)

@@ -90,9 +90,7 @@ def test_an_existing_file_system_of_any_kind_needs_force(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("offset", [0, 20 * MIB, 64 * MIB - 1])
-def test_a_file_with_anything_in_it_needs_force(
-    offset: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_with_anything_in_it_needs_force(offset: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # the superblock has 64 bytes for a device's path
     image = blank(Path("image"), 64 * MIB)
     with image.open("r+b") as f:

@@ -49,9 +49,10 @@ def test_what_release_gave_is_free(tree: Path, tmp_path: Path) -> None:
         with f2tools.open(image) as volume:
             free[options] = volume.statfs()["f_bfree"] * 4096
     assert free["--release",] - free[()] == filled["saved_bytes"] > 0
-    assert "are free, and the files immutable" in f2(
-        "mkfs", tmp_path / "again", "--size", "64M", "--from", tree, "--compress", "lz4", "--release"
-    ).text
+    assert (
+        "are free, and the files immutable"
+        in f2("mkfs", tmp_path / "again", "--size", "64M", "--from", tree, "--compress", "lz4", "--release").text
+    )
 
 
 def test_load_says_what_compression_saved_also_beside_other_files(tree: Path, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_what_can_not_be_done_is_said_and_ends_a_script(line: str, code: int, sa
 
 
 def test_a_script_on_the_standard_input_is_done_line_by_line(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = "# a comment\n\ncd Bilder*\ncat \"Brief an Jürgen.txt\"\nexit\ncat never"
+    script = '# a comment\n\ncd Bilder*\ncat "Brief an Jürgen.txt"\nexit\ncat never'
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(script.encode())))
     done = f2("shell", image)
     assert (done.code, done.text) == (0, "hallo\n")
