@@ -116,12 +116,14 @@ class Attributes(Orphans):
         ]
 
     def set_flags(self, ino: int, flags: int) -> None:
-        """chattr: the flags that users may set, FS_*_FL; OSError EINVAL, ENOTEMPTY, EOPNOTSUPP where they can't be.
+        """chattr: the flags that users may set, FS_*_FL; OSError EINVAL, ENOKEY, ENOTEMPTY, EOPNOTSUPP otherwise.
 
         Those for directories are for nothing else: see f2fs_fileattr_set().
         """
         with self.operation(1, adds=False) as op:
             inode = op.live(ino)
+            if inode.encrypted and flags & ~inode.i_flags & F2FS_CASEFOLD_FL:  # names would be hashed by the key
+                fail(errno.ENOKEY)  # see fscrypt_prepare_setflags(), which comes before all else
             if flags & ~SETTABLE_FLAGS or flags != fitting_flags(inode.i_mode, flags):
                 fail(errno.EOPNOTSUPP)
             changed = (inode.i_flags ^ flags) & SETTABLE_FLAGS
