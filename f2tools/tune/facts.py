@@ -28,6 +28,7 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.volume.xattr import encryption_context
+from f2tools.tune.room import ROOM, can_grow, short_of
 
 AT_ONCE = 1024
 IV_INO_LBLK = 0x08 | 0x10  # FSCRYPT_POLICY_FLAG_IV_INO_LBLK_64 and _32: keys are made with the UUID of the volume
@@ -46,7 +47,10 @@ class Facts:
     aliases: int = 0
     extra: int = 0
     projects: int = 0
-    no_project_room: int = 0
+    short: dict[str, list[int]] = field(
+        default_factory=lambda: {name: [] for name in ROOM}
+    )  # without room for a feature
+    stuck: Counter[str] = field(default_factory=Counter)  # of these, feature -> those that can't be given some
     odd_xattr_space: int = 0  # not what an inode has without flexible_inline_xattr
     usage: dict[str, Counter[int]] = field(default_factory=lambda: {kind: Counter() for kind in QUOTA_NAMES})
     counts: dict[str, Counter[int]] = field(default_factory=lambda: {kind: Counter() for kind in QUOTA_NAMES})
@@ -54,6 +58,11 @@ class Facts:
     @property
     def without_extra(self) -> int:
         return self.inodes - self.extra
+
+    @property
+    def no_project_room(self) -> int:
+        """Inodes that have no room for a project, and can't be given some."""
+        return self.without_extra + self.stuck["project_quota"]
 
     def quota_use(self, kind: str) -> dict[int, tuple[int, int]]:
         """id -> (inodes, bytes), for a quota file."""
@@ -103,7 +112,10 @@ def gather(volume: Volume) -> Facts:
         facts.compressed += bool(inode.i_flags & F2FS_COMPR_FL)
         facts.aliases += bool(inode.i_flags & F2FS_DEVICE_ALIAS_FL)
         projid = inode.extra.get("i_projid", 0)
-        facts.no_project_room += "i_projid" not in inode.extra
+        for name, size in ROOM.items():
+            if short_of(inode, size):
+                facts.short[name].append(inode.ino)
+                facts.stuck[name] += not can_grow(inode, size)
         facts.projects += bool(projid or inode.i_flags & F2FS_PROJINHERIT_FL)
         if flexible:
             facts.odd_xattr_space += inode.inline_xattr_addrs != default_xattr_words(inode)

@@ -46,6 +46,7 @@ from f2tools.f2fs.write.quota_tree import fresh
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.tune.facts import Facts, all_inos, default_xattr_words, gather
 from f2tools.tune.features import SWITCHES, why_not
+from f2tools.tune.room import ROOM, give_room, room_for
 from f2tools.tune.superblock import WithSuperblock, encoded_extensions, encoded_label, write_copies
 
 LOST_FOUND = b"lost+found"
@@ -97,6 +98,7 @@ class TunePlan:
     notes: list[str] = field(default_factory=list)
     reseal: bool = False  # inodes get other checksums
     xattr_room: bool = False  # inodes are to say how much room their xattrs have
+    short: tuple[int, ...] = ()  # inodes that are to have more room for extra attributes
     lost_found: bool = False
     make_quota: tuple[str, ...] = ()
     drop_quota: tuple[str, ...] = ()
@@ -104,13 +106,18 @@ class TunePlan:
     @property
     def conversion(self) -> bool:
         """Whether more than the superblock is written."""
-        return bool(self.reseal or self.xattr_room or self.lost_found or self.make_quota or self.drop_quota)
+        return bool(self.rewrites or self.lost_found or self.make_quota or self.drop_quota)
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether inodes are written anew."""
+        return bool(self.reseal or self.xattr_room or self.short)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "changes": {name: {"before": old, "after": new} for name, (old, new) in self.changes.items()},
-            "inodes_rewritten": self.reseal or self.xattr_room,
+            "inodes_rewritten": self.rewrites,
             "notes": self.notes,
         }
 
@@ -139,7 +146,7 @@ def plan(volume: Volume, request: TuneRequest) -> TunePlan:
             raise Refused(
                 f"the UUID stays: the keys of {facts.keys_with_uuid} encrypted files and directories are made with it"
             )
-    _conversions(volume, made)
+    _conversions(volume, facts, made)
     made.changes = _differences(before, after)
     if made.make_quota:
         files = [kind for kind in QUOTA_NAMES if kind in (*described(after)["quota_files"], *made.make_quota)]
@@ -210,7 +217,7 @@ def _encoding(after: SuperBlock, request: TuneRequest) -> None:
     after.s_encoding_flags = F2FS_ENC_STRICT_MODE_FL if flags else after.s_encoding_flags
 
 
-def _conversions(volume: Volume, made: TunePlan) -> None:
+def _conversions(volume: Volume, facts: Facts, made: TunePlan) -> None:
     old, new = made.before.feature, made.after.feature
     switched_on = new & ~old
     made.reseal = bool(
@@ -218,6 +225,10 @@ def _conversions(volume: Volume, made: TunePlan) -> None:
         and (switched_on & F2FS_FEATURE_INODE_CHKSUM or made.after.uuid != made.before.uuid)
     )
     made.xattr_room = bool(switched_on & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR)
+    inos = {ino for name in ROOM if new & FEATURES[name] for ino in facts.short[name]}
+    made.short = tuple(sorted(inos))
+    if inos:
+        made.notes.append(f"{len(inos)} inodes get more room for extra attributes")
     if switched_on & F2FS_FEATURE_LOST_FOUND:
         made.lost_found = _lacks_lost_found(volume)
     has = set(quota_inos(made.before))
@@ -309,8 +320,8 @@ def _convert(device: Device, made: TunePlan, final: SuperBlock, advance: Callabl
         for kind in made.drop_quota:
             with _free_of_charge(volume):
                 _remove_quota_file(volume, int(made.before.qf_ino[QUOTA_NAMES.index(kind)]))
-        if made.reseal or made.xattr_room:
-            _rewrite_inodes(volume, made.xattr_room, advance)
+        if made.rewrites:
+            _rewrite_inodes(volume, made, advance)
         if made.lost_found:
             volume.mkdir(F2FS_ROOT_INO, LOST_FOUND, 0o700)
         if made.make_quota:
@@ -322,32 +333,33 @@ def _convert(device: Device, made: TunePlan, final: SuperBlock, advance: Callabl
         volume.checkpoint(unmount=True)
 
 
-def _rewrite_inodes(volume: WritableVolume, xattr_room: bool, advance: Callable[[int], None]) -> None:
+def _rewrite_inodes(volume: WritableVolume, made: TunePlan, advance: Callable[[int], None]) -> None:
     """Write inodes that have extra attributes anew: they get their checksums on the way."""
-    written: list[int] = []
-    for ino in all_inos(volume):
-        inode = volume.live(ino)
-        if not inode.i_inline & F2FS_EXTRA_ATTR:
-            continue
-        if xattr_room:
-            inode.set(i_inline_xattr_size=default_xattr_words(inode))
-        volume.nodes.touch(inode)
-        written.append(ino)
-        if len(written) == NODES_AT_ONCE:
-            _write(volume, written, advance)
-            written = []
-    _write(volume, written, advance)
+    inos = all_inos(volume) if made.reseal or made.xattr_room else made.short
+    size, short = room_for(made.after.feature), set(made.short)
+    for at in range(0, len(inos), NODES_AT_ONCE):
+        written: list[int] = []
+        for ino in inos[at : at + NODES_AT_ONCE]:
+            inode = volume.live(ino)
+            if not inode.i_inline & F2FS_EXTRA_ATTR:
+                continue
+            if made.xattr_room:
+                inode.set(i_inline_xattr_size=default_xattr_words(inode))
+            if ino in short:
+                give_room(volume, inode, size)
+            volume.nodes.touch(inode)
+            written.append(ino)
+        _write(volume, written, advance)
 
 
 def _write(volume: WritableVolume, inos: list[int], advance: Callable[[int], None]) -> None:
-    if not inos:
-        return
-    volume.balance()  # cleans where free sections run out
-    left = [ino for ino in inos if ino in volume.nodes.dirty]
-    volume.nodes.write(left)
-    volume.checkpoint()
+    if inos:
+        volume.balance()  # cleans where free sections run out
+        left = [ino for ino in inos if ino in volume.nodes.dirty]
+        volume.nodes.write(left)
+        volume.checkpoint()
+        advance(len(inos))
     volume.nodes.shrink()
-    advance(len(inos))
 
 
 @contextmanager

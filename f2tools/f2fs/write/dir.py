@@ -275,7 +275,7 @@ class Directories:
             slot = DentryArea(inode.inline_area).room_for(slots)
             if slot is not None:
                 return Place(-1, slot, 0)
-            self._leave_inode(inode)
+            self.leave_inode(inode)
         size = self.geo.block_size
         names = self._names.get(inode.ino)
         full = {} if names is None else names.full
@@ -351,7 +351,7 @@ class Directories:
             return DentryArea(inode.inline_area)
         return DentryArea(self._data.page(inode, block))
 
-    def _leave_inode(self, inode: LiveInode) -> None:
+    def leave_inode(self, inode: LiveInode) -> None:
         """Move the entries out of the inode into blocks; see f2fs_convert_inline_dir()."""
         area = inode.inline_area
         built = inline_to_blocks(area, inode.i_dir_level, self.geo.block_size)
