@@ -164,9 +164,9 @@ def _content_checks(image: Image, content: bool) -> tuple[Callable[[Tree], Itera
     """Those of what lies in files.  They come with the readers of the engine, so only where there are such files."""
     if not (content or image.geo.feature & _READS_ITSELF):
         return ()
-    from f2tools.fsck.checks import contents
+    from f2tools.fsck.checks import contents, policy
 
-    return (*contents.CHECKS, *contents.DATA_CHECKS) if content else contents.CHECKS
+    return (*policy.CHECKS, *contents.CHECKS, *(contents.DATA_CHECKS if content else ()))
 
 
 def _with_paths(findings: list[Finding], tree: Tree) -> list[Finding]:

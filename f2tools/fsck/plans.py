@@ -350,6 +350,14 @@ class ClearAdvise(RepairPlan):
     bit: int
 
 
+class SetPolicy(RepairPlan):
+    """Put a policy of encryption, in hexadecimal digits, into the context of an inode, and leave its nonce."""
+
+    name: ClassVar[str] = "encryption-policy"
+    ino: int
+    policy: str
+
+
 class Reseal(RepairPlan):
     """Look for the one wrong byte of an inode; else compute its checksum anew."""
 

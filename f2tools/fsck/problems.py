@@ -77,6 +77,7 @@ from f2tools.fsck.plans import (
     SetNatAddress,
     SetNatIno,
     SetParentName,
+    SetPolicy,
     SetTarget,
     SetType,
     Unmix,
@@ -769,6 +770,15 @@ BLOCKS_BEHIND_END = _problem(
     "A kernel leaves them where a file was cut and made safe by fsync before a crash. No program reads them, but they "
     "take room, and come back should the file grow. Cutting the file to the size that it has (`truncate`) frees them. "
     "A file that ends too early has a damaged size instead: growing it shows the rest.",
+)  # fmt: skip
+
+ENCRYPT_POLICY = _problem(
+    "I042", "encryption-policy", ERROR, "the encryption policy is not that of the directory or of what is in it",
+    "In an encrypted directory the kernel opens nothing that is plain or has another policy, and nowhere what has a "
+    "context of another length than its version. What is plain can be copied out and removed.",
+    "the policy that all others above and in it have is put back where no other inode has this one, or two and more in "
+    "a directory speak against it. The nonce stays: where it is wrong, too, no key decrypts the names or the content",
+    plans=(SetPolicy,),
 )  # fmt: skip
 
 # -- data blocks ------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 F2FS_XATTR_MAGIC = 0xF2F52011
 XATTR_ALIGN = 4
+FSCRYPT_NONCE_SIZE = 16  # at the end of an encryption context; all before it is the policy
 
 XATTR_INDEX_USER = 1
 XATTR_INDEX_POSIX_ACL_ACCESS = 2

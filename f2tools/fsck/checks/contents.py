@@ -1,4 +1,4 @@
-"""What lies in files that the file system itself reads: quota, verity, encryption contexts; with --data also content.
+"""What lies in files that the file system itself reads: quota, verity; with --data also content.
 
 Here the engine's readers do the reading: they raise for what is wrong, and that is the finding.
 """
@@ -15,7 +15,6 @@ from f2tools.errors import Corrupt, F2fsError, Unsupported
 from f2tools.f2fs.layout.constants import (
     CP_QUOTA_NEED_FSCK_FLAG,
     CP_UMOUNT_FLAG,
-    F2FS_FEATURE_ENCRYPT,
     F2FS_FEATURE_PRJQUOTA,
     F2FS_FEATURE_VERITY,
     F2FS_INLINE_DATA,
@@ -35,7 +34,6 @@ from f2tools.f2fs.volume.data import Cluster, DataReader
 from f2tools.f2fs.volume.node import NodeReader
 from f2tools.f2fs.volume.quota import quota_inos, read_quota
 from f2tools.f2fs.volume.verity import read_verity, sealed_size, verify_content
-from f2tools.f2fs.volume.xattr import encryption_context
 from f2tools.fsck import problems
 from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.facts.tree import Tree
@@ -50,7 +48,6 @@ from f2tools.fsck.plans import (
     SetFieldEarly,
 )
 
-INODES_AT_ONCE = 512
 QUOTA_BYTES = 64 << 20  # of a quota file: a million users take as much
 _COLUMNS = {"user": "uid", "group": "gid", "project": "projid"}
 
@@ -133,27 +130,6 @@ def use_of(tree: Tree, kind: str) -> dict[int, tuple[int, int]]:
     np.add.at(space, inverse, blocks)
     size = tree.scan.geo.block_size
     return {int(i): (int(n), int(b) * size) for i, n, b in zip(ids, inodes, space, strict=True)}
-
-
-def check_encryption(tree: Tree) -> Iterator[Finding]:
-    """What is marked as encrypted has an encryption context."""
-    scan = tree.scan
-    if not scan.geo.feature & F2FS_FEATURE_ENCRYPT:
-        return  # reported with the flags
-    readers = Readers(scan)
-    rows = np.flatnonzero(scan.inodes["advise"] & FADVISE_ENCRYPT_BIT)
-    for first in range(0, rows.size, INODES_AT_ONCE):
-        inos = scan.inode_nids[rows[first : first + INODES_AT_ONCE]].tolist()
-        for ino, inode in zip(inos, readers.nodes.inodes(inos), strict=True):
-            try:
-                if isinstance(inode, F2fsError):
-                    continue
-                context = encryption_context(readers.nodes, inode)
-            except F2fsError:  # reported where it is
-                continue
-            if context is None or len(context) not in (28, 40):
-                note = "none" if context is None else f"{len(context)} bytes"
-                yield _finding(tree, ino, problems.ENCRYPT_CONTEXT, note, ClearAdvise(ino, FADVISE_ENCRYPT_BIT))
 
 
 def check_verity(tree: Tree) -> Iterator[Finding]:
@@ -243,5 +219,5 @@ def _finding(tree: Tree, ino: int, problem: Problem, note: str, repair: RepairPl
     return Finding(problem, area="main", blkaddr=blkaddr, ino=ino, note=note, repair=repair)
 
 
-CHECKS = (check_quotas, check_encryption, check_verity)
+CHECKS = (check_quotas, check_verity)
 DATA_CHECKS = (check_content,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 
 import numpy as np
+from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
@@ -17,6 +18,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.footers import body_of
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
+from f2tools.f2fs.layout.xattr import FSCRYPT_NONCE_SIZE, XATTR_INDEX_ENCRYPTION, xattr_places
 from f2tools.fsck.checks.inode import cipher_length
 from f2tools.fsck.facts.checksums import wrong_byte
 from f2tools.fsck.facts.nodes import DIRECT, INODE
@@ -35,6 +37,7 @@ from f2tools.fsck.plans import (
     SetField,
     SetKind,
     SetMarks,
+    SetPolicy,
 )
 from f2tools.fsck.repair.attributes import sound_xattrs
 from f2tools.fsck.repair.contents import lost_heads
@@ -254,22 +257,54 @@ def xattrs(work: Work, finding: Finding, plan: KeepSoundXattrs) -> bool:
     waiting = (stray["ino"] == ino) & (stray["flag"] >> OFFSET_BIT_SHIFT == XATTR_NODE_OFFSET)
     if not inode["xattr_nid"] and waiting.any():
         return False  # once their node is back, the attributes are whole
-    end = INODE_ADDR_OFFSET + 4 * work.image.geo.addrs_per_inode
-    inline = 4 * int(inode["inline_xattr"])
-    block = work.surgery.read(addr)
-    area = block[end - inline : end].tobytes()
-    node = work.surgery.node_addr(int(inode["xattr_nid"])) if inode["xattr_nid"] else None
-    tail = work.surgery.read(node) if node is not None else None
-    if tail is not None:
-        area += body_of(tail).tobytes()
+    attributes = _Attributes(work, row, addr)
+    area = attributes.area
     clean = np.frombuffer(sound_xattrs(area), np.uint8)
     if work.careful and np.count_nonzero(clean) < len(area) - area.count(0):
         return False
-    block[end - inline : end] = clean[:inline]
-    work.surgery.seal(block)
-    work.surgery.write(addr, block)
-    if tail is not None and node is not None:
-        body_of(tail)[:] = clean[inline:]
-        work.surgery.write(node, tail)
+    attributes.write(clean)
     work.note(finding, "sound attributes kept, the rest cleared")
     return True
+
+
+def encryption_policy(work: Work, finding: Finding, plan: SetPolicy) -> bool:
+    """Put the policy of its neighbours into the encryption context of an inode."""
+    row, addr = work.scan.inode_row(plan.ino), work.surgery.node_addr(plan.ino)
+    if row < 0 or addr is None:
+        return False
+    attributes, policy = _Attributes(work, row, addr), bytes.fromhex(plan.policy)
+    area = bytearray(attributes.area)
+    for place in xattr_places(attributes.area):
+        name = area[place.name_at : place.value_at]
+        size = min(place.end, len(area)) - place.value_at
+        if place.name_index == XATTR_INDEX_ENCRYPTION and name == b"c" and size == len(policy) + FSCRYPT_NONCE_SIZE:
+            area[place.value_at : place.value_at + len(policy)] = policy
+            attributes.write(np.frombuffer(area, np.uint8))
+            work.note(finding, "the policy of the others put back; its nonce is what it was")
+            return True
+    return False
+
+
+class _Attributes:
+    """The extended attributes of an inode as one area: those in it, then those in their node."""
+
+    def __init__(self, work: Work, row: int, addr: int) -> None:
+        inode, self._surgery, self._addr = work.scan.inodes[row], work.surgery, addr
+        end = INODE_ADDR_OFFSET + 4 * work.image.geo.addrs_per_inode
+        self._inline = slice(end - 4 * int(inode["inline_xattr"]), end)
+        self._block = work.surgery.read(addr)
+        self._node = work.surgery.node_addr(int(inode["xattr_nid"])) if inode["xattr_nid"] else None
+        self._tail = work.surgery.read(self._node) if self._node is not None else None
+        self.area = self._block[self._inline].tobytes()
+        if self._tail is not None:
+            self.area += body_of(self._tail).tobytes()
+
+    def write(self, area: NDArray[np.uint8]) -> None:
+        """Write an area of the same size."""
+        inline = self._inline.stop - self._inline.start
+        self._block[self._inline] = area[:inline]
+        self._surgery.seal(self._block)
+        self._surgery.write(self._addr, self._block)
+        if self._tail is not None and self._node is not None:
+            body_of(self._tail)[:] = area[inline:]
+            self._surgery.write(self._node, self._tail)

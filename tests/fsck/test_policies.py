@@ -1,0 +1,231 @@
+"""Policies of encryption that differ between a directory and what is in it: the kernel opens nothing there.
+
+Where one is alone against its neighbours it gets theirs back; else that is told, and stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from f2tools.f2fs.layout.constants import FADVISE_ENC_NAME_BIT, FADVISE_ENCRYPT_BIT
+from f2tools.f2fs.layout.xattr import FSCRYPT_NONCE_SIZE
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import open_volume
+from f2tools.f2fs.volume.xattr import encryption_context
+from f2tools.fsck.findings import Finding
+from tests import images
+from tests.dump.craft import f2
+from tests.fsck.craft import codes, examine
+from tests.fsck.test_repair import assert_silent, repair
+from tests.kernel.guest import Guest
+
+V1, V2 = "v1-aes256xts", "v2-aes256xts-pad32"
+SHAPES = {V1: range(12), V2: range(24)}
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    return images.reference("fscrypt").copy(tmp_path).path
+
+
+def top(image: Path, name: str) -> Inode:
+    with open_volume(image) as volume:
+        return volume.path(f"/{name}").inode
+
+
+def names(image: Path) -> dict[str, Inode]:
+    """The directories at the top, by their names."""
+    with open_volume(image) as volume:
+        found = {entry.name.decode(): entry.inode for entry in volume.listdir(volume.root.inode)}
+        return {name: inode for name, inode in found.items() if isinstance(inode, Inode) and inode.encrypted}
+
+
+def children(image: Path, name: str) -> list[Inode]:
+    with open_volume(image) as volume:
+        inodes = [entry.inode for entry in volume.listdir(volume.path(f"/{name}").inode)]
+        return [inode for inode in inodes if isinstance(inode, Inode) and inode.encrypted]
+
+
+def context_of(image: Path, inode: Inode) -> bytes:
+    with open_volume(image) as volume:
+        found = encryption_context(volume.nodes, volume.nodes.inode(inode.ino))
+        assert found is not None
+        return found
+
+
+def change(image: Path, inode: Inode, alter: Callable[[bytes], bytes]) -> None:
+    """Alter the encryption context of an inode, as long as it stays."""
+    before = context_of(image, inode)
+    after = alter(before)
+    assert len(after) == len(before)
+    block = inode.block.tobytes()
+    assert block.count(before) == 1
+    with image.open("r+b") as file:
+        file.seek(4096 * inode.blkaddr)
+        file.write(block.replace(before, after))
+
+
+def flipped(at: int) -> Callable[[bytes], bytes]:
+    return lambda context: context[:at] + bytes([context[at] ^ 0x41]) + context[at + 1 :]
+
+
+def policy_of(other: bytes) -> Callable[[bytes], bytes]:
+    """The policy of another context, the nonce of this one."""
+    return lambda context: other[:-FSCRYPT_NONCE_SIZE] + context[-FSCRYPT_NONCE_SIZE:]
+
+
+def only(image: Path) -> Finding:
+    report = examine(image)
+    assert set(codes(report)) == {"I042"}
+    (finding,) = report.findings
+    return finding
+
+
+@pytest.mark.parametrize(("name", "at"), [(name, at) for name, places in SHAPES.items() for at in places])
+def test_any_byte_of_a_policy_comes_back_from_those_around_it(name: str, at: int, image: Path) -> None:
+    before = image.read_bytes()
+    name = next(one for one in names(image) if one.startswith(name))
+    victims = [top(image, name), *children(image, name)[:1]]
+    for inode in victims:
+        change(image, inode, flipped(at))
+        finding = only(image)
+        assert finding.ino == inode.ino
+        assert finding.expected is not None
+        assert repair(image).complete
+        assert_silent(image)
+        with image.open("rb") as file:
+            file.seek(4096 * inode.blkaddr)
+            assert file.read(4096 - 24) == before[4096 * inode.blkaddr :][: 4096 - 24]
+
+
+def test_a_directory_with_the_policy_of_another_gets_that_of_what_is_in_it(image: Path) -> None:
+    first, second = _two(image)
+    inode, was = top(image, first), context_of(image, top(image, first))
+    change(image, inode, policy_of(context_of(image, top(image, second))))
+    finding = only(image)
+    assert finding.ino == inode.ino
+    said = f2("fsck", image, "-y").text
+    assert "its nonce is what it was" in said
+    assert context_of(image, inode) == was
+    assert_silent(image)
+
+
+def _two(image: Path) -> list[str]:
+    return [name for name in names(image) if name.startswith("v2-aes256xts")][:2]
+
+
+def test_a_file_with_the_policy_of_others_is_told_and_stays(image: Path) -> None:
+    first, second = _two(image)
+    file = next(inode for inode in children(image, first) if inode.is_file)
+    change(image, file, policy_of(context_of(image, top(image, second))))
+    finding = only(image)
+    assert finding.ino == top(image, first).ino
+    assert f"inode {file.ino}" in finding.message
+    assert "1 in it have another" in finding.message
+    before = image.read_bytes()
+    assert not repair(image).complete
+    assert image.read_bytes() == before
+
+
+def test_a_plain_file_in_an_encrypted_directory_is_told_and_stays(image: Path) -> None:
+    name = _two(image)[0]
+    file = next(inode for inode in children(image, name) if inode.is_file and not inode.has_inline_data)
+    context = context_of(image, file)
+    block = bytearray(file.block.tobytes())
+    at = bytes(block).index(context) - 1 - 4 - 24
+    block[at : at + 24 + 4 + 1 + len(context)] = bytes(24 + 4 + 1 + len(context))
+    block[2] &= ~(FADVISE_ENCRYPT_BIT | FADVISE_ENC_NAME_BIT) & 0xFF
+    with image.open("r+b") as stream:
+        stream.seek(4096 * file.blkaddr)
+        stream.write(block)
+    finding = only(image)
+    assert finding.ino == file.ino
+    assert "copy it out, and remove it" in finding.message
+    assert not repair(image).complete
+
+
+def test_a_directory_and_its_only_file_both_come_back_from_what_is_above(image: Path) -> None:
+    """Neither policy is that of any other inode: first the directory, then the file."""
+    with open_volume(image) as volume:
+        above, below = next(
+            (inode, found[0])
+            for _, inode, entries in volume.walk()
+            if inode.encrypted
+            and len(found := [entry.inode for entry in entries if isinstance(entry.inode, Inode)]) == 1
+            and not found[0].is_dir
+        )
+    change(image, above, flipped(9))
+    change(image, below, flipped(10))
+    assert set(codes(examine(image))) == {"I042"}
+    assert repair(image).complete
+    assert_silent(image)
+    assert context_of(image, above)[:-FSCRYPT_NONCE_SIZE] == context_of(image, below)[:-FSCRYPT_NONCE_SIZE]
+
+
+# -- the kernel -------------------------------------------------------------------------------------------------------
+
+WALK = """
+import errno, fcntl, hashlib, json, os, struct, sys
+mount, keys, out = sys.argv[1], json.load(open(sys.argv[2])), sys.argv[3]
+folded = set()
+for name in os.listdir(mount):
+    fd = os.open(os.path.join(mount, name), os.O_RDONLY)
+    if os.path.isdir(fd) and name in {key["dir"] for key in keys}:
+        try:
+            fcntl.ioctl(fd, 0x40086602, struct.pack("<Q", 0x40000000))
+        except OSError as error:
+            folded.add(errno.errorcode[error.errno])
+    os.close(fd)
+top = os.open(mount, os.O_RDONLY)
+for key in keys:
+    raw = bytes.fromhex(key["key"])
+    which = bytes.fromhex(key.get("identifier") or key["descriptor"])
+    spec = struct.pack("<II", 2 if key["version"] == 2 else 1, 0) + which.ljust(32, b"\\0")
+    fcntl.ioctl(top, 0xC0506617, bytearray(spec + struct.pack("<II32x", len(raw), 0) + raw))
+seen = {"chattr +F": sorted(folded)}
+for above, dirs, files in os.walk(mount):
+    for name in sorted(dirs + files):
+        path = os.path.join(above, name)
+        shown = os.path.relpath(path, mount)
+        try:
+            if os.path.islink(path):
+                seen[shown] = os.readlink(path)
+            elif os.path.isfile(path):
+                seen[shown] = hashlib.sha256(open(path, "rb").read()).hexdigest()
+            else:
+                seen[shown] = os.lstat(path).st_mode
+        except OSError as error:
+            seen[shown] = errno.errorcode[error.errno]
+json.dump(seen, open(out, "w"))
+"""
+SCRIPT = """
+set -e
+for n in 0 1 2; do
+    mkdir /mnt/$n; mount -t f2fs ${IMAGES[$n]} /mnt/$n
+    python3 /share/walk.py /mnt/$n /share/keys.json $OUT/$n.json
+    umount /mnt/$n
+done
+"""
+
+
+def test_the_kernel_opens_again_what_it_refused(guest: Guest, image: Path, tmp_path: Path) -> None:
+    """Each kind of policy, another byte of each; and without a key it lets nobody fold names."""
+    case = images.reference("fscrypt")
+    damaged = images.copy_sparse(image, tmp_path / "damaged")
+    for number, name in enumerate(names(damaged)):
+        inode = top(damaged, name)
+        size = len(context_of(damaged, inode)) - FSCRYPT_NONCE_SIZE
+        change(damaged, inode, flipped(1 + number % (size - 1)))
+    repaired = images.copy_sparse(damaged, tmp_path / "repaired")
+    assert repair(repaired).complete
+    files = {"walk.py": WALK, "keys.json": json.dumps(json.loads(case.text("keys.json"))["keys"])}
+    result = guest.run(SCRIPT, [image, damaged, repaired], files=files, timeout=600).must_succeed()
+    whole, refused, again = (result.json(f"{number}.json") for number in range(3))
+    assert whole["chattr +F"] == ["ENOKEY"]
+    assert again == whole
+    assert len(whole) > 500
+    assert refused != whole
