@@ -685,7 +685,8 @@ INODE_FLAG_UNKNOWN = _problem(
 ENCRYPT_CONTEXT = _problem(
     "I025", "encryption-context", ERROR, "marked as encrypted, without an encryption context",
     "Without its context nobody can read the file with any key; a plain file with this mark reads as an error.",
-    "the mark is taken away where the feature or the context is missing, and set where only the mark is",
+    "the mark is taken away where the feature or the context is missing, and set where only the mark is; what lost its "
+    "context in an encrypted directory stays, as there nothing opens what is plain",
     plans=(SetFieldEarly, SetFieldLast, ClearAdvise),
 )  # fmt: skip
 INODE_PROJECT = _problem(

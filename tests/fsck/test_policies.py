@@ -148,6 +148,22 @@ def test_a_plain_file_in_an_encrypted_directory_is_told_and_stays(image: Path) -
     assert not repair(image).complete
 
 
+def test_a_file_without_its_context_holds_up_no_other_repair(image: Path) -> None:
+    """As a plain one it would not open, either."""
+    first, second = _two(image)
+    file = next(inode for inode in children(image, first) if inode.is_file and not inode.has_inline_data)
+    block, context = file.block.tobytes(), context_of(image, file)
+    at = block.index(context) - 29
+    with image.open("r+b") as stream:
+        stream.seek(4096 * file.blkaddr + at)
+        stream.write(bytes(29 + len(context)))
+    change(image, top(image, second), flipped(9))
+    assert dict(codes(examine(image))) == {"I025": 1, "I042": 1}
+    outcome = repair(image)
+    assert outcome.better
+    assert dict(outcome.left) == {"I025": 1}
+
+
 def test_a_directory_and_its_only_file_both_come_back_from_what_is_above(image: Path) -> None:
     """Neither policy is that of any other inode: first the directory, then the file."""
     with open_volume(image) as volume:

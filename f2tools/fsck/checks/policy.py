@@ -95,9 +95,12 @@ class Policies:
             self.of[row] = self._number(context[:-FSCRYPT_NONCE_SIZE])
             return
         note = "none" if context is None else f"{len(context)} bytes"
-        yield _finding(
-            self._tree, row, problems.ENCRYPT_CONTEXT, note=note, repair=ClearAdvise(ino, FADVISE_ENCRYPT_BIT)
-        )
+        above = self._tree.entries["dir"][self._tree.entries_to(row)]
+        if (self._scan.inodes["advise"][above] & FADVISE_ENCRYPT_BIT).any():
+            note += ", in an encrypted directory, where it would not open as plain, either: remove it"
+            yield _finding(self._tree, row, problems.ENCRYPT_CONTEXT, note)
+            return
+        yield _finding(self._tree, row, problems.ENCRYPT_CONTEXT, note, repair=ClearAdvise(ino, FADVISE_ENCRYPT_BIT))
 
     def unmarked(self, row: int) -> bool:
         """Whether an inode that is not marked has a context: told as such."""
