@@ -18,6 +18,7 @@ import pytest
 from f2tools.f2fs.layout.constants import F2FS_CASEFOLD_FL, OFFSET_BIT_SHIFT
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.volume.checkpoint import seal_head
+from f2tools.f2fs.volume.xattr import encryption_context
 from f2tools.fsck.findings import Severity
 from f2tools.fsck.problems import CATALOGUE
 from tests.fsck.craft import Patient, bad, codes, said
@@ -275,6 +276,16 @@ def encrypted_plain_file(p: Patient) -> dict[str, Any]:
 @one("I025", "fscrypt")
 def encrypted_without_context(p: Patient) -> dict[str, Any]:
     return {"blkaddr": p.inode(_some_file(p), i_advise=0x04)}
+
+
+@one("I042", "fscrypt")
+def encryption_policy_of_nobody_else(p: Patient) -> dict[str, Any]:
+    inode = p.vol.path("/v2-aes256xts-pad32").inode
+    context = encryption_context(p.vol.nodes, inode)
+    assert context
+    at = inode.block.tobytes().index(context)
+    p.write(4096 * inode.blkaddr + at + 9, bytes([context[9] ^ 1]))
+    return {"ino": inode.ino}
 
 
 @one("V001")
