@@ -146,7 +146,7 @@ def _run(
     if every.sound and recovery.synced_blocks(image):
         from f2tools.fsck.refused import check_refused
 
-        yield from check_refused(image)
+        yield from check_refused(image, lambda other: check(other, memory_bytes=memory_bytes).findings)
 
 
 def _feature_checks(scan: Scan) -> tuple[Callable[[Tree], Iterator[Finding]], ...]:

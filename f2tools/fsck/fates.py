@@ -30,8 +30,8 @@ from f2tools.f2fs.volume.volume import Volume
 from f2tools.fsck.checks.device import cut_off_blocks
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.losses import Losses, NamesBefore
+from f2tools.fsck.repair.guesses import Guesses
 from f2tools.fsck.repair.rounds import Repairer
-from f2tools.fsck.repair.work import Guesses
 
 LOST_FOUND = "/lost+found"
 _GIVEN_UP = "what was fsync'ed of it can't be brought back"

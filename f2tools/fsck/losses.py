@@ -18,7 +18,7 @@ from f2tools.f2fs.layout.constants import F2FS_FT_DIR, F2FS_ROOT_INO
 from f2tools.fsck.check import CheckReport
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding
-from f2tools.fsck.plans import LeaveOut
+from f2tools.fsck.plans import LeaveOut, PassGap
 from f2tools.text import upward
 
 MOST_ABOVE = 4096  # directories in one path
@@ -133,6 +133,9 @@ class Losses:
         found, expected, plan = finding.found, finding.expected, finding.repair
         if isinstance(plan, LeaveOut):
             self.given_up.setdefault(plan.ino, plan)
+        elif isinstance(plan, PassGap):
+            for left in plan.given_up:
+                self.given_up.setdefault(left.ino, left)
         elif finding.code != "I004" or finding.ino is None:
             return
         elif isinstance(found, int) and isinstance(expected, int) and found > expected:

@@ -256,6 +256,20 @@ class LinkChain(RepairPlan):
     next_blkaddr: int
 
 
+class PassGap(RepairPlan):
+    """Let the chain of fsync'ed nodes go on behind a block that is not of it.
+
+    A file comes back of which all that was fsync'ed is sure to lie behind; of the others that is given up.
+    """
+
+    name: ClassVar[str] = "pass-gap"
+    last: int  # node before the gap; 0 where the chain begins with it
+    blkaddr: int
+    next_blkaddr: int
+    unmarked: tuple[int, ...]  # nodes that lose the mark of an fsync
+    given_up: tuple[LeaveOut, ...]
+
+
 class LeaveOut(RepairPlan):
     """Bring back what was fsync'ed but for this file from this node on.
 

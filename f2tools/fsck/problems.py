@@ -45,6 +45,7 @@ from f2tools.fsck.plans import (
     MoveEntry,
     MoveLog,
     MoveLogs,
+    PassGap,
     PutTogetherPack,
     ReattachNode,
     RebuildMerkleTree,
@@ -1040,6 +1041,20 @@ FSYNC_REFUSED = _problem(
     " where all else is sound.",
     "all else that was fsync'ed comes back; this file as it was at the fsync before, or at the checkpoint; not with -p",
     plans=(LeaveOut,),
+)  # fmt: skip
+FSYNC_BEHIND = _problem(
+    "R004", "fsync-behind", WARNING, "files were fsync'ed behind the end of the chain, where no mount comes",
+    "The chain ends at a block that was not written after the checkpoint, and nodes lie behind it that were.  That"
+    " block was hit; or the power was cut while several were on their way to a device that does not keep to their"
+    " order, and then no fsync that had returned lies behind.",
+    "the chain goes on behind it with files of which no node can have been in that block; of the others, which are"
+    " named, nothing of what lies behind comes back; -p leaves the volume alone where there are such",
+    plans=(PassGap,),
+)  # fmt: skip
+FSYNC_DEFECT = _problem(
+    "R005", "fsync-defect", WARNING, "what was fsync'ed after the checkpoint comes back with a defect",
+    "The next mount brings it back, and then this is wrong.  It is looked for where all else is sound.",
+    "it comes back, and is repaired as if it had been there before",
 )  # fmt: skip
 ZONE_POINTER = _problem(
     "W001", "zone-write-pointer", ERROR, "a zone's write pointer is not where the log is",

@@ -14,7 +14,7 @@ from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import CP_FLAGS, XATTR_NODE_OFFSET, flag_names
 from f2tools.f2fs.layout.node_tree import number_of
 from f2tools.f2fs.volume.inode import Inode
-from f2tools.f2fs.volume.recovery import ChainNode, Fsynced, Recovery, find_fsync_chain
+from f2tools.f2fs.volume.recovery import ChainNode, Fsynced, Recovery, find_fsync_chain, fsynced_behind
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.recover.paths import path_of
 from f2tools.text import join
@@ -103,6 +103,7 @@ class RecoveryPlan:
     files: list[Comeback]
     dropped: list[int]  # unknown inodes with fsync marks of which nothing can be made
     refused: list[Bad] = field(default_factory=list)
+    behind: list[int] = field(default_factory=list)  # inodes that were fsync'ed behind the end of the chain
     older: Verdict | None = None  # of the older checkpoint, when that was asked for
 
     def as_dict(self) -> dict[str, Any]:
@@ -112,10 +113,11 @@ class RecoveryPlan:
 def make_plan(volume: Volume, until: int | None = None) -> RecoveryPlan:
     """Look at a volume under its checkpoint; nothing is written."""
     found = find_fsync_chain(volume, until)
+    behind = [] if until is not None else sorted({node.ino for node in fsynced_behind(volume, found)})
     orphans = _orphans(volume)
     return RecoveryPlan(
         clean=volume.clean,
-        needed=bool(found.needed or orphans or not volume.clean),
+        needed=bool(found.needed or behind or orphans or not volume.clean),
         why_this_pack=_why(volume),
         packs=[
             PackState(
@@ -132,6 +134,7 @@ def make_plan(volume: Volume, until: int | None = None) -> RecoveryPlan:
         steps=[_step(volume, found, index, node) for index, node in enumerate(found.chain)],
         files=_comebacks(volume, found),
         dropped=found.dropped,
+        behind=behind,
     )  # fmt: skip
 
 

@@ -291,3 +291,149 @@ def test_a_number_that_no_node_can_have_is_refused(tmp_path: Path) -> None:
     assert "R003" in f2("fsck", image).text
     assert f2("fsck", "-y", image).code == 1
     assert "sound" in f2("fsck", image).text
+
+
+@pytest.mark.parametrize("at", [0, 3, 6])
+def test_what_lies_behind_a_block_that_was_hit_comes_back(at: int, tmp_path: Path) -> None:
+    """The chain ends there, for the kernel too, and a check called the volume sound."""
+    image = reference("crash-new-file").copy(tmp_path).path
+    with open_device(image) as device:
+        wanted, inos = tree_on(device, recovered)
+    with reading(image) as volume:
+        chain = find_fsync_chain(volume).chain
+    hit_ino = chain[at].ino
+    with image.open("r+b") as file:
+        file.seek((chain[at].blkaddr + 1) * 4096 - NodeFooter.size)
+        file.write(bytes(NodeFooter.size))
+    damaged = image.read_bytes()
+    behind = sorted({node.ino for node in chain[at + 1 :]})
+    said = f2("fsck", image)
+    assert said.code == (4 if behind else 0)
+    assert (f"R004 warning main, blkaddr {chain[at].blkaddr:#x}" in said.text) == bool(behind)
+    if not behind:
+        return
+    shown = f2("recover", image).text
+    assert all(f"left:       inode {ino} was fsync'ed behind block {chain[at].blkaddr:#x}" in shown for ino in behind)
+    applied = f2("recover", "--apply", image)
+    assert applied.code == 1
+    assert "`f2tools fsck -y --undo FILE" in applied.err.replace("f2tools fsck -y", "`f2tools fsck -y")
+    assert image.read_bytes() == damaged
+    assert f2("fsck", "-y", image).code == 1
+    writable(image).close()
+    with open_device(image) as device:
+        found, _ = tree_on(device)
+    others = {path for path in wanted if inos[path] != hit_ino}
+    assert {path for path in others if found.get(path) == wanted[path]} == others
+    assert "sound" in f2("fsck", image).text
+    judges.fsck_clean(image)
+
+
+def test_a_file_that_may_have_lost_a_node_in_a_gap_is_named_and_stays_as_it_was(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    volume = writable(image)
+    old = volume.create(F2FS_ROOT_INO, b"old", FILE)
+    volume.write(old, 0, OLD * 400)
+    volume.sync()
+    for name in (b"first", b"hit", b"large", b"last"):
+        ino = volume.create(F2FS_ROOT_INO, name, FILE)
+        volume.write(ino, 0, NEW * (450 if name == b"large" else 1))
+        volume.fsync(ino)
+        if name == b"hit":
+            volume.write(old, 0, NEW[:100])  # in place: of its two nodes one is written
+            volume.fsync(old)
+    volume.abandon()
+    with reading(image) as now:
+        chain = find_fsync_chain(now).chain
+    second = list(dict.fromkeys(node.ino for node in chain))[1]
+    with image.open("r+b") as file:
+        for node in chain:
+            if node.ino == second:
+                file.seek((node.blkaddr + 1) * 4096 - NodeFooter.size)
+                file.write(bytes(NodeFooter.size))
+    damaged = image.read_bytes()
+    careful = f2("fsck", "-p", image)
+    assert careful.code == 4
+    assert "R004 left: to write to the volume gives up what was fsync'ed there" in careful.text
+    assert image.read_bytes() == damaged
+    said = f2("fsck", "-y", image).text
+    assert "without 2 files that may have lost a node there" in said
+    assert "file: /large: gone (what was fsync'ed of it can't be brought back)" in said
+    assert "file: /old: as it was before (what was fsync'ed of it can't be brought back)" in said
+    writable(image).close()
+    with reading(image) as now:
+        root = now.nodes.inode(F2FS_ROOT_INO)
+        assert {entry.name for entry in now.dirs.entries(root)} - {b".", b".."} == {b"old", b"first", b"last"}
+        assert now.path("/first").read() == now.path("/last").read() == NEW
+    assert "sound" in f2("fsck", image).text
+    judges.fsck_clean(image)
+
+
+def test_of_a_lost_node_the_fsynced_copy_is_found_and_all_else_comes_back(tmp_path: Path) -> None:
+    """The chain of nodes began with a block that was in use then, and nothing could be brought back."""
+    image = reference("crash-several-strict").copy(tmp_path).path
+    with open_device(image) as device:
+        wanted, _ = tree_on(device, recovered)
+    with reading(image) as volume:
+        chain = find_fsync_chain(volume).chain
+        place = volume.nodes.address(next(node.ino for node in chain if volume.nat.get(node.ino)[2] > 1))
+    with image.open("r+b") as file:
+        file.seek(place * 4096)
+        file.write(bytes(4096))
+    f2("fsck", "-y", image)
+    writable(image).close()
+    with open_device(image) as device:
+        found, _ = tree_on(device)
+    assert found == wanted
+    assert "sound" in f2("fsck", image).text
+    judges.fsck_clean(image)
+
+
+def test_names_are_put_back_where_a_node_can_not_be_brought_back(tmp_path: Path) -> None:
+    """The engine refused to open the volume, and the names stayed lost."""
+    image = reference("crash-several").copy(tmp_path).path
+    with open_device(image) as device:
+        wanted, inos = tree_on(device, recovered)
+    with reading(image) as volume:
+        last = find_fsync_chain(volume).chain[-1]
+        directory = volume.path("/a").inode.blkaddr
+    with image.open("r+b") as file:
+        file.seek(directory * 4096)
+        file.write(bytes(4096))
+        file.seek(last.blkaddr * 4096 + INODE_ADDR_OFFSET)
+        file.write(b"\xff\xff\xff\x7f")
+    done = f2("fsck", "-y", image)
+    assert done.code == 1, done.text
+    assert f"R003 main, blkaddr {last.blkaddr:#x}" in done.text
+    with open_device(image) as device:
+        found, _ = tree_on(device)
+    linked = {path for path in wanted if list(inos.values()).count(inos[path]) > 1}
+    others = {path for path in wanted if inos[path] != last.ino and path != b"/a"} - linked
+    assert {path for path in others if found.get(path) == wanted[path]} == others
+    assert "sound" in f2("fsck", image).text
+    judges.fsck_clean(image)
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"), [("i_advise", b"\xff"), ("i_flags", b"\xff" * 4), ("i_mtime_nsec", b"\xff" * 4)]
+)
+def test_what_comes_back_with_a_defect_is_told_before_it_comes_back(field: str, wrong: bytes, tmp_path: Path) -> None:
+    """A check called the volume sound, and after the next mount it was not."""
+    image = reference("crash-several").copy(tmp_path).path
+    with open_device(image) as device:
+        _, inos = tree_on(device, recovered)
+    with reading(image) as volume:
+        last = find_fsync_chain(volume).chain[-1]
+    with image.open("r+b") as file:
+        file.seek(last.blkaddr * 4096 + Inode.offset_of(field))
+        file.write(wrong)
+    said = f2("fsck", image)
+    assert said.code == 4
+    assert f"R005 warning main, blkaddr {last.blkaddr:#x}, ino {last.ino}" in said.text
+    assert f2("fsck", "-y", image).code == 1
+    assert "sound" in f2("fsck", image).text
+    writable(image).close()
+    assert "sound" in f2("fsck", image).text
+    with open_device(image) as device:
+        _, found = tree_on(device)
+    assert found == inos
+    judges.fsck_clean(image)

@@ -17,6 +17,7 @@ import pytest
 
 from f2tools.f2fs.layout.constants import F2FS_CASEFOLD_FL, OFFSET_BIT_SHIFT
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
+from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.volume.checkpoint import seal_head
 from f2tools.f2fs.volume.xattr import encryption_context
 from f2tools.fsck.findings import Severity
@@ -177,6 +178,22 @@ def fsynced_address_out_of_main(p: Patient) -> dict[str, Any]:
     segno, blkoff, _ = p.vol.pack.curseg(4)
     blkaddr = int(p.geo.start_block(segno)) + blkoff + 1
     p.put(blkaddr * p.size + INODE_ADDR_OFFSET, 4, 0x7FFFFFFF)
+    return {"blkaddr": blkaddr}
+
+
+@one("R004", "crash-new-file")
+def fsynced_behind_a_gap(p: Patient) -> dict[str, Any]:
+    segno, blkoff, _ = p.vol.pack.curseg(4)
+    blkaddr = int(p.geo.start_block(segno)) + blkoff + 2
+    p.write(blkaddr * p.size, bytes(p.size))
+    return {"blkaddr": blkaddr}
+
+
+@one("R005", "crash-several")
+def fsynced_time_out_of_range(p: Patient) -> dict[str, Any]:
+    segno, blkoff, _ = p.vol.pack.curseg(4)
+    blkaddr = int(p.geo.start_block(segno)) + blkoff + 3
+    p.put(blkaddr * p.size + InodeLayout.offset_of("i_mtime_nsec"), 4, 0xFFFFFFFF)
     return {"blkaddr": blkaddr}
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from f2tools.device import Device
 from f2tools.f2fs.layout.constants import CURSEG_WARM_NODE
 from f2tools.f2fs.layout.footers import footers_of
+from f2tools.f2fs.volume.behind import version_of_chain
 from f2tools.f2fs.volume.checkpoint import choose_pack, read_packs
 from f2tools.f2fs.volume.geometry import Geometry
-from f2tools.f2fs.volume.recovery import of_this_checkpoint
 from f2tools.f2fs.volume.super import choose_superblock, read_superblocks
 
 
@@ -30,5 +30,6 @@ def places(device: Device) -> Iterator[list[tuple[int, int]]]:
     if not geo.in_main(first) or (first + 1) * size > device.size_bytes:
         return
     footer = footers_of(np.frombuffer(device.pread(first * size, size), np.uint8).reshape(1, size))[0]
-    if of_this_checkpoint(pack, int(footer["cp_ver"])):
+    version, mask = version_of_chain(pack.cp, pack.crc)
+    if int(footer["cp_ver"]) & mask == version:
         yield [(first * size, size)]

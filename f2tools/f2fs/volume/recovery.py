@@ -15,9 +15,7 @@ import numpy as np
 
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
-    CP_CRC_RECOVERY_FLAG,
     CP_DISABLED_FLAG,
-    CP_NOCRC_RECOVERY_FLAG,
     CURSEG_WARM_NODE,
     DENT_BIT_SHIFT,
     FSYNC_BIT_SHIFT,
@@ -27,7 +25,8 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.footers import footers_of
 from f2tools.f2fs.layout.node import NodeFooter
-from f2tools.f2fs.volume.checkpoint import Pack, choose_pack
+from f2tools.f2fs.volume.behind import Behind, nodes_behind, version_of_chain
+from f2tools.f2fs.volume.checkpoint import choose_pack
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.lazy import dataclass
@@ -124,6 +123,15 @@ def find_fsync_chain(volume: Volume, until: int | None = None) -> Recovery:
     return Recovery(start, end, reason, looped, chain, files, [ino for ino, _ in dropped])
 
 
+def fsynced_behind(volume: Volume, recovery: Recovery) -> list[Behind]:
+    """The nodes of files that were fsync'ed behind the end of the chain, where recovery does not come."""
+    version = version_of_chain(volume.cp, volume.pack.crc)
+    chain = {node.blkaddr for node in recovery.chain}
+    if recovery.looped or volume.cp.ckpt_flags & CP_DISABLED_FLAG:
+        return []
+    return nodes_behind(volume.device, volume.geo, recovery.end_blkaddr, chain, version)
+
+
 def fsynced_files(volume: Volume) -> int:
     """How many files were fsync'ed after the checkpoint; 0 also where the chain can't be read."""
     if volume.pack is not choose_pack(volume.packs):
@@ -162,6 +170,7 @@ def _is_known(volume: Volume, ino: int) -> bool:
 def _walk(volume: Volume, start: int) -> Iterator[ChainNode | tuple[int, str, bool]]:
     """The nodes of the chain, then (block address, why it ends there, whether it is a loop)."""
     geo = volume.geo
+    version, mask = version_of_chain(volume.cp, volume.pack.crc)
     met: set[int] = set()
     window = np.zeros(0, NodeFooter.dtype)
     first = blkaddr = start
@@ -185,24 +194,12 @@ def _walk(volume: Volume, start: int) -> Iterator[ChainNode | tuple[int, str, bo
                 return
             window = footers_of(blocks)
         nid, ino, flag, cp_ver, following = window[blkaddr - first].item()
-        if not of_this_checkpoint(volume.pack, cp_ver):
+        if cp_ver & mask != version:
             yield blkaddr, f"block {blkaddr:#x} was not written after this checkpoint", False
             return
         marks = bool(flag >> FSYNC_BIT_SHIFT & 1), bool(flag >> DENT_BIT_SHIFT & 1)
         yield ChainNode(blkaddr, nid, ino, flag >> OFFSET_BIT_SHIFT, *marks, following)
         blkaddr = following
-
-
-def of_this_checkpoint(pack: Pack, cp_ver: int) -> bool:
-    """Whether a node with this in its footer was written after a checkpoint; see is_recoverable_dnode() in
-    fs/f2fs/node.h."""
-    flags, version = pack.cp.ckpt_flags, pack.cp.checkpoint_ver
-    low = (1 << 32) - 1
-    if flags & CP_NOCRC_RECOVERY_FLAG:
-        return cp_ver & low == version & low
-    if flags & CP_CRC_RECOVERY_FLAG:
-        version |= pack.crc << 32
-    return cp_ver == version & (1 << 64) - 1
 
 
 def describe(volume: Volume, recovery: Recovery) -> list[str]:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from f2tools.f2fs.layout.constants import (
-    CP_CRC_RECOVERY_FLAG,
     CP_DISABLED_FLAG,
-    CP_NOCRC_RECOVERY_FLAG,
     CURSEG_WARM_NODE,
     F2FS_FEATURE_RO,
     FSYNC_BIT_SHIFT,
     NEW_ADDR,
-    U32_MAX,
-    U64_MAX,
 )
+from f2tools.f2fs.layout.footers import inode_in, name_in
 from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.volume.behind import nodes_behind, version_of_chain, whole_files
 from f2tools.fsck import problems
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.findings import Finding
-from f2tools.fsck.plans import CutChain, LinkChain
+from f2tools.fsck.plans import CutChain, LeaveOut, LinkChain, PassGap
 
+MOST_NAMED = 8  # inodes
 _FOOTER, _NAMES = NodeFooter.unpacker()
 
 
@@ -41,16 +43,13 @@ class Chain(NamedTuple):
     nodes: list[int]  # block addresses
     synced: int  # of them with the mark of an fsync
     breaks: list[Break]
+    end: int  # block address at which it ends
 
 
 def _chain_of(image: Image) -> Chain:
     assert image.pack is not None
-    geo, cp = image.geo, image.cp
-    version, mask = cp.checkpoint_ver, U64_MAX
-    if cp.ckpt_flags & CP_NOCRC_RECOVERY_FLAG:  # see is_recoverable_dnode() in fs/f2fs/node.h
-        version, mask = version & U32_MAX, U32_MAX
-    elif cp.ckpt_flags & CP_CRC_RECOVERY_FLAG:
-        version = version & U32_MAX | image.pack.crc << 32
+    geo = image.geo
+    version, mask = version_of_chain(image.cp, image.pack.crc)
 
     def node(blkaddr: int) -> dict[str, int] | None:
         """The footer of a block of this version."""
@@ -86,7 +85,7 @@ def _chain_of(image: Image) -> Chain:
         nodes[blkaddr] = None
         synced += footer["flag"] >> FSYNC_BIT_SHIFT & 1
         last, blkaddr = blkaddr, footer["next_blkaddr"]
-    return Chain(start, list(nodes), synced, breaks)
+    return Chain(start, list(nodes), synced, breaks, blkaddr)
 
 
 def _rolls_forward(image: Image) -> bool:
@@ -109,8 +108,41 @@ def check_chain(image: Image) -> Iterator[Finding]:
             problems.FSYNC_CHAIN, area="main", blkaddr=item.blkaddr, note=item.why, found=f"{item.next_blkaddr:#x}",
             expected=None if item.on is None else f"{item.on:#x}", repair=repair,
         )  # fmt: skip
+    if not chain.breaks:
+        yield from _gap(image, chain)
     if chain.synced:
         yield Finding(problems.FSYNC_DATA, area="main", blkaddr=chain.start, found=f"{chain.synced} nodes")
+
+
+def _gap(image: Image, chain: Chain) -> Iterator[Finding]:
+    """The chain ends, and files were fsync'ed behind its end."""
+    assert image.pack is not None
+    version = version_of_chain(image.cp, image.pack.crc)
+    behind = nodes_behind(image.device, image.geo, chain.end, set(chain.nodes), version)
+    if not behind:
+        return
+    whole = whole_files(image.device, image.geo, behind)
+    inos = sorted({node.ino for node in behind})
+    left = [node for node in behind if node.ino not in whole]
+    firsts = {node.ino: node for node in reversed(left)}
+    names = {node.ino: inode_in(image.block(node.blkaddr)) for node in left if node.nid == node.ino}
+    given_up = tuple(
+        LeaveOut(ino, node.blkaddr, int(names[ino]["i_pino"]), os.fsdecode(name_in(names[ino])))
+        if ino in names
+        else LeaveOut(ino, node.blkaddr)
+        for ino, node in sorted(firsts.items())
+    )
+    note = f"of {'inode' if len(inos) == 1 else 'inodes'} {', '.join(map(str, inos[:MOST_NAMED]))}"
+    if len(inos) > MOST_NAMED:
+        note += f" and {len(inos) - MOST_NAMED} more"
+    plan = PassGap(
+        chain.nodes[-1] if chain.nodes else 0, chain.end, behind[0].blkaddr,
+        tuple(node.blkaddr for node in left if node.fsync), given_up,
+    )  # fmt: skip
+    yield Finding(
+        problems.FSYNC_BEHIND, area="main", blkaddr=chain.end, note=note, found=f"{len(behind)} nodes",
+        repair=plan,
+    )  # fmt: skip
 
 
 def synced_blocks(image: Image) -> list[int]:
@@ -119,6 +151,16 @@ def synced_blocks(image: Image) -> list[int]:
         return []
     chain = _chain_of(image)
     return chain.nodes if chain.synced else []
+
+
+def synced_segnos(image: Image) -> list[int]:
+    """The segments of that chain, and those that its nodes point to: nothing else may be written there."""
+    geo = image.geo
+    found: set[int] = set()
+    for blkaddr in synced_blocks(image):
+        words = image.block(blkaddr)[: -NodeFooter.size].view("<u4").astype(np.int64)
+        found |= {int(geo.segno(blkaddr)), *np.unique(geo.segno(words[geo.in_main(words)])).tolist()}
+    return sorted(found)
 
 
 CHECKS = (check_chain,)

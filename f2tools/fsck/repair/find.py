@@ -29,14 +29,12 @@ from f2tools.fsck.facts.nodes import DIRECT, INODE
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import (
     CountNodes,
-    CutChain,
     FindChild,
     FindNatBlock,
     FindNode,
     FindTarget,
     JudgeFooter,
     JudgeLeaked,
-    LinkChain,
     SetFooter,
     SetNatAddress,
     SetNatIno,
@@ -395,29 +393,3 @@ def _named(nid: int, name: int) -> _Named:
     if name == nid:
         return _Named.ITSELF
     return _Named.ANOTHER if name else _Named.NOBODY
-
-
-def cut_chain(work: Work, finding: Finding, plan: CutChain) -> bool:
-    """Let the chain of fsync'ed nodes end before it goes astray."""
-    _set_next(work, plan.blkaddr, NEW_ADDR)
-    work.note(finding, "cut there")
-    return True
-
-
-def link_chain(work: Work, finding: Finding, plan: LinkChain) -> bool:
-    """Let the chain of fsync'ed nodes go on where it does."""
-    _set_next(work, plan.blkaddr, plan.next_blkaddr)
-    work.note(finding, f"goes on at {plan.next_blkaddr:#x}")
-    return True
-
-
-def _set_next(work: Work, blkaddr: int, following: int) -> None:
-    """Say which block follows in the chain."""
-
-    def change(block: NDArray[np.uint8]) -> None:
-        footer = footer_in(block)
-        footer["next_blkaddr"] = following
-        if footer["nid"] == footer["ino"]:
-            work.surgery.seal(block)
-
-    work.surgery.edit(blkaddr, change)

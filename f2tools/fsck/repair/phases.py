@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from f2tools.fsck import plans
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.plans import RepairPlan
-from f2tools.fsck.repair import contents, correct, dentries, find, give_up, quota, strays, superblock
+from f2tools.fsck.repair import chain, contents, correct, dentries, find, give_up, quota, strays, superblock
 from f2tools.fsck.repair.work import Work
 
 P = TypeVar("P", bound=RepairPlan)
@@ -58,8 +58,9 @@ def _serve(plan: type[P], *together: Phase, **each: Handler[P]) -> None:
 
 _serve(plans.Lengthen, Phase.SETTLE)
 _serve(plans.PutTogetherPack, Phase.SETTLE)
-_serve(plans.CutChain, end_chain=find.cut_chain)
-_serve(plans.LinkChain, end_chain=find.link_chain)
+_serve(plans.CutChain, end_chain=chain.cut_chain)
+_serve(plans.LinkChain, end_chain=chain.link_chain)
+_serve(plans.PassGap, end_chain=chain.pass_gap)
 _serve(plans.Reseal, unseal=correct.restore_byte, count=correct.reseal)
 _serve(plans.SetFieldEarly, early=correct.set_inode_field)
 _serve(plans.SetKind, early=correct.inode_mode)

@@ -39,6 +39,7 @@ from f2tools.fsck.newer import Newer, newer_state
 from f2tools.fsck.plans import (
     DropOrphan,
     MoveEntry,
+    PassGap,
     Reconnect,
     RenameTwin,
     RewriteBlock,
@@ -46,11 +47,22 @@ from f2tools.fsck.plans import (
     SetLinks,
     SetMarks,
 )
-from f2tools.fsck.problems import CP_LAYOUT, CP_NEWER, FSYNC_REFUSED, SB_CUT_OFF, SB_DIFFERS, SIT_MISSING
+from f2tools.fsck.problems import (
+    CP_LAYOUT,
+    CP_NEWER,
+    FSYNC_BEHIND,
+    FSYNC_DEFECT,
+    FSYNC_REFUSED,
+    SB_CUT_OFF,
+    SB_DIFFERS,
+    SIT_MISSING,
+)
+from f2tools.fsck.refused import check_refused
+from f2tools.fsck.repair.guesses import Guesses
 from f2tools.fsck.repair.names import NameRepairs
 from f2tools.fsck.repair.phases import Phase, repair, serves
 from f2tools.fsck.repair.quota import quota_file
-from f2tools.fsck.repair.work import Guesses, Work
+from f2tools.fsck.repair.work import Work
 
 MAX_ROUNDS = 400  # a lost tree comes back level by level
 MOST_NAMES = 1 << 16  # a link count that is further off is a wrong link count
@@ -106,6 +118,16 @@ def _asked_as(phase: Phase, finding: Finding) -> tuple[str, ...]:
     return phase.group, finding.code, finding.where, str(finding.found)
 
 
+def _sound_but_for_fsynced(report: CheckReport) -> bool:
+    """Whether nothing is wrong but what will come back."""
+    return all(item.code == FSYNC_DEFECT.code for item in report.findings if item.severity >= Severity.WARNING)
+
+
+def _gives_up_behind(report: CheckReport) -> bool:
+    """Whether something of what was fsync'ed behind the end of its chain can't come back."""
+    return any(isinstance(plan := finding.repair, PassGap) and plan.given_up for finding in report.findings)
+
+
 def _takes_nothing(finding: Finding) -> bool:
     """Whether a repair that may not be done would free nothing: marks of clusters, an unreadable block of a table."""
     plan = finding.repair
@@ -158,6 +180,9 @@ class Repairer:
             return Outcome(before, before, self.done)
         if self._careful and before.counts[CP_NEWER.code]:
             self.done.append(f"{CP_NEWER.code} left: to write to the volume gives the newer state up")
+            return Outcome(before, before, self.done)
+        if self._careful and _gives_up_behind(before):
+            self.done.append(f"{FSYNC_BEHIND.code} left: to write to the volume gives up what was fsync'ed there")
             return Outcome(before, before, self.done)
         self._settle(before)
         seen: Counter[int] = Counter()
@@ -357,11 +382,26 @@ class Repairer:
                 return False
             if work.surgery.changed:
                 return True
+        through = [finding for finding in todo if serves(Phase.NAMES, finding) or serves(Phase.QUOTA, finding)]
+        if through and self._leave_out(image, report):
+            return True
         if self._through_engine(report.tree, todo):
             return True
         if self._apply(image, report.tree, Phase.COUNT, todo):
             return True
         return self._quotas(report.tree, todo)
+
+    def _leave_out(self, image: Image, report: CheckReport) -> bool:
+        """Give up the fsync'ed nodes that can't be right, where the engine is needed: it brings back the others."""
+        if self._careful or not report.counts["R001"]:
+            return False
+        refused = list(check_refused(image, lambda _: []))
+        if not refused or len(self._wanted(Phase.LEAVE_OUT, refused, refused)) < len(refused):
+            return False
+        assert report.tree is not None
+        if self._watch is not None:
+            self._watch(CheckReport(findings=refused, tree=report.tree))
+        return self._recover_others(report.tree, refused)
 
     def _held_back(self, tree: Tree, todo: list[Finding]) -> bool:
         """Whether something would be given up that may not be: tables, names and counts say what belongs to it.
@@ -431,6 +471,8 @@ class Repairer:
 
     def _recover(self, report: CheckReport) -> bool:
         """Bring back what was fsync'ed after the checkpoint before the next checkpoint cuts off the way to it."""
+        if self._careful and _gives_up_behind(report):
+            return False
         if not report.counts["R001"] or len(self._recoveries) == RECOVERIES or _signature(report) in self._recoveries:
             return False
         self._recoveries.append(_signature(report))
@@ -450,7 +492,7 @@ class Repairer:
                 trial, self._memory, careful=self._careful, content=self._content, ask=self._ask, watch=self._watch
             )
             repairer._answers = self._answers  # each group of repairs is asked about once
-            if not report.sound or not repairer.run(after).complete:
+            if not _sound_but_for_fsynced(report) or not repairer.run(after).complete:
                 self._refused = True
                 self._not_recovered(" on this volume")
                 return False

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +39,7 @@ from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import branches, leads_to_nodes, number_of
 from f2tools.f2fs.volume.dentries import DentryArea, name_hash
 from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.fsck.checks.recovery import synced_blocks, synced_segnos
 from f2tools.fsck.checks.summary import named_by_summaries
 from f2tools.fsck.checks.tree import lost_inline
 from f2tools.fsck.facts.image import Image
@@ -48,23 +48,11 @@ from f2tools.fsck.facts.nodes import DIRECT, DOUBLE, MISSING, UNKNOWN
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import EntryPlan
+from f2tools.fsck.repair.guesses import Guesses
 from f2tools.fsck.repair.surgery import Surgery, nat_at
 
 EXTENT = slice(at := InodeLayout.offset_of("i_ext"), at + Extent.size)  # of an inode block
 DIR_MODE = stat.S_IFDIR | 0o755
-
-
-@dataclass
-class Guesses:
-    """What a repair had to guess, over all its rounds: of which inodes something, and the checkpoint."""
-
-    made: set[int] = field(default_factory=set)  # inodes that are made anew: size, mode, owner and times
-    sized: set[int] = field(default_factory=set)  # inodes whose i_size comes from the blocks that they have
-    older: set[int] = field(default_factory=set)  # inodes of which a node is an older copy from the log
-    strays: set[int] = field(default_factory=set)  # inodes with an address that is another's, and stays
-    changed: bool = False  # whether a repair has looked for, set or made anything but what misleads all others
-    journals_lost: bool = False  # neither pack was valid, or its journals were hit: the tables may be behind the log
-    pack_derived: bool = False  # nothing of the packs could be used
 
 
 class Work:
@@ -85,6 +73,7 @@ class Work:
         self.made: set[int] = set()  # inodes, in this round
         self.placed: set[int] = set()  # nodes that nothing led to, and that have their place again
         self.places_looked_at = False
+        self.synced: set[int] | None = None  # blocks of the chain of fsync'ed nodes, once they were asked for
         self._made: dict[tuple[int, int], int] = {}
         self._spare: dict[bool, tuple[int, int] | None] = {False: None, True: None}
 
@@ -110,6 +99,7 @@ class Work:
         if nid in self.adopted or nid in self._freed:
             return False
         version = self.leaks.versions.get(nid, self.other_nat_copy(nid)[0])
+        found = _out_of_chain(self, found)
         self.surgery.set_nat(nid, found.ino, found.blkaddr, version)
         self.adopted.add(nid)
         self._leave_taken(nid, found)
@@ -131,6 +121,7 @@ class Work:
         for found in self.leaks.old_nodes(nid):
             if free and not mine and not self.wanted(nid, found):
                 continue
+            found = _out_of_chain(self, found)
             self.surgery.set_nat(nid, found.ino, found.blkaddr, self.leaks.versions.get(nid, self.surgery.nat(nid)[0]))
             self.adopted.add(nid)
             self.guesses.older.add(found.ino)
@@ -390,6 +381,7 @@ class Work:
             busy[self.image.sit.vblocks > 0] = True
             busy[self.scan.owners.segnos()] = True
             busy[[log.segno for log in self.image.summaries.cursegs]] = True
+            busy[synced_segnos(self.image)] = True
             busy[[other[0] for other in self._spare.values() if other is not None]] = True
             free = np.flatnonzero(~busy)
             if not free.size:
@@ -592,3 +584,14 @@ def _folded(work: Work, parent: int, blkaddrs: Iterable[int]) -> bool:
     row = work.scan.inode_row(parent)
     inherited = bool(row >= 0 and work.scan.inodes["flags"][row] & np.uint32(F2FS_CASEFOLD_FL))
     return votes > 0 or (votes == 0 and inherited)
+
+
+def _out_of_chain(work: Work, found: LostNode) -> LostNode:
+    """The same, copied if it is one of the fsync'ed nodes: their chain would end where a block of it is in use."""
+    if work.synced is None:
+        work.synced = set(synced_blocks(work.image))
+    if found.blkaddr not in work.synced:
+        return found
+    copy = work.free_block()
+    work.surgery.write(copy, work.surgery.read(found.blkaddr))
+    return found._replace(blkaddr=copy)

@@ -1,0 +1,18 @@
+"""What a repair had to guess, and says afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Guesses:
+    """What a repair had to guess, over all its rounds: of which inodes something, and the checkpoint."""
+
+    made: set[int] = field(default_factory=set)  # inodes that are made anew: size, mode, owner and times
+    sized: set[int] = field(default_factory=set)  # inodes whose i_size comes from the blocks that they have
+    older: set[int] = field(default_factory=set)  # inodes of which a node is an older copy from the log
+    strays: set[int] = field(default_factory=set)  # inodes with an address that is another's, and stays
+    changed: bool = False  # whether a repair has looked for, set or made anything but what misleads all others
+    journals_lost: bool = False  # neither pack was valid, or its journals were hit: the tables may be behind the log
+    pack_derived: bool = False  # nothing of the packs could be used
