@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 @checkpoint_option
 @device_option
 @click.option(
-    "-f", "--force", is_flag=True, help="Go back to the older checkpoint though files may have lost blocks since."
+    "-f",
+    "--force",
+    is_flag=True,
+    help="Go back to the older checkpoint though files may have lost blocks since, or go on from it though a newer"
+    " state lies behind a checkpoint that was hit.",
 )
 @dry_run_option
 @undo_option
@@ -70,8 +74,8 @@ def recover(
     changes = apply or rollback
     if (dry_run or undo) and not changes:
         raise Usage("--dry-run and --undo go with --apply or --rollback")
-    if force and not (changes and checkpoint == "older"):
-        raise Usage("--force goes with --checkpoint older and --apply or --rollback")
+    if force and not changes:
+        raise Usage("--force goes with --apply or --rollback")
     if rollback and until is not None:
         raise Usage("--until goes with --apply")
     with pictures(svg, png) as draw:
@@ -82,6 +86,8 @@ def recover(
             draw(timeline(plan, printable(os.path.basename(image))))
     if changes and plan.needed:
         _must_be_possible(image, plan, force)
+        if checkpoint == "newest" and not force:
+            _must_be_newest(image, devices)
         _change(image, devices, plan, rollback, until, dry_run, undo, checkpoint)
     _report(plan, image, changes, dry_run, verbose, as_json)
 
@@ -135,6 +141,12 @@ def _change(
     if plan.looped and not rollback:
         where = Where(path=image, blkaddr=plan.end_blkaddr)
         raise Corrupt(where, f"{plan.end_reason}; --rollback goes back to the checkpoint, --until N stops before")
+    if plan.behind and not rollback:
+        count = len(plan.behind)
+        what = f"{'a file was' if count == 1 else f'{count} files were'} fsync'ed behind it, and would be given up"
+        again = command_line("f2tools fsck -y --undo FILE", image)
+        why = f"the chain ends here; {what}: {again} brings back what can be, --until {len(plan.steps)} ends here"
+        raise Corrupt(Where(path=image, blkaddr=plan.end_blkaddr), why)
     device = in_order(open_for_change(image, extra=devices, dry_run=dry_run, undo=undo))
     try:
         volume = WritableVolume(device, recover="orphans" if rollback else True, until=until, which=checkpoint)
@@ -142,6 +154,23 @@ def _change(
         device.close()
         raise
     volume.close()
+
+
+def _must_be_newest(image: str, devices: tuple[str, ...]) -> None:
+    """Corrupt where a newer state lies behind a checkpoint that was hit: to write would give it up."""
+    from f2tools.device import open_device
+    from f2tools.fsck.facts.image import Image
+    from f2tools.fsck.newer import newer_state
+
+    with open_device(image, extra=list(devices)) as device:
+        found = Image(device)
+        newer = newer_state(found)
+        if newer is None or not newer.sure or found.pack is None:
+            return
+        where = Where(path=image, blkaddr=found.packs[1 - found.pack.index].blkaddr)
+    again = command_line("f2tools fsck", image)
+    why = f"a newer state lies behind this checkpoint, which was hit: {newer}; {again} says more, --force gives it up"
+    raise Corrupt(where, why)
 
 
 def _report(plan: RecoveryPlan, image: str, changes: bool, dry_run: bool, verbose: bool, as_json: bool) -> None:
@@ -159,7 +188,7 @@ def _report(plan: RecoveryPlan, image: str, changes: bool, dry_run: bool, verbos
         click.echo(f"{printable(image)}: done; the volume has a new checkpoint and needs no recovery")
     elif changes and plan.needed:
         click.echo(f"{printable(image)}: would be recovered (dry run, nothing written)")
-    elif plan.refused:
+    elif plan.refused or plan.behind:
         command = command_line("f2tools fsck -y --undo FILE", image)
         click.echo(f"{printable(image)}: nothing was written; {command} brings back what can be")
     elif plan.needed and (plan.older is None or plan.older.possible):

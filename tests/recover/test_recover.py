@@ -17,6 +17,7 @@ from f2tools.f2fs.write.segment import SegmentManager
 from tests import images, judges
 from tests.dump.craft import f2
 from tests.f2fs.volume.test_recovery import EXTENT_FLAG_INLINE
+from tests.fsck.test_newer import hit
 
 
 def tree(path: Path) -> dict[str, Any]:
@@ -133,7 +134,7 @@ def test_a_volume_that_is_cut_off_is_not_written(command: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     "options",
     [("--apply", "--rollback"), ("--dry-run",), ("--undo", "x"), ("--rollback", "--until", "1"),
-     ("--apply", "--force")],
+     ("--force",)],
 )  # fmt: skip
 def test_what_contradicts_itself_is_refused(options: tuple[str, ...]) -> None:
     assert f2("recover", images.reference("crash-several").path, *options).code == 2
@@ -149,3 +150,15 @@ def test_the_log_after_the_checkpoint_as_a_picture(tmp_path: Path) -> None:
     assert (tmp_path / "log.png").read_bytes().startswith(b"\x89PNG")
     assert f2("recover", images.reference("base").path, *drawn).code == 0
     assert f2("recover", case.path, "--svg", tmp_path / "nowhere" / "x.svg").code == 8
+
+
+@pytest.mark.parametrize("option", ["--apply", "--rollback"])
+def test_a_newer_state_behind_a_checkpoint_that_was_hit_is_not_given_up_unasked(option: str, tmp_path: Path) -> None:
+    image = hit("crash-several", "tail", tmp_path)
+    before = image.read_bytes()
+    said = f2("recover", option, image)
+    assert said.code == 1
+    assert "a newer state lies behind this checkpoint, which was hit: " in said.err
+    assert image.read_bytes() == before
+    assert f2("recover", option, "--force", image).code == 0
+    assert image.read_bytes() != before
