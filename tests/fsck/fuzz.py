@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -48,6 +49,8 @@ TABLES = (
 BEYOND = {"S006"}
 TOLD = 6  # lines of a code
 CAREFUL_EVERY = 4  # one case of so many is repaired by `-p` first: what that leaves, `-y` must still bring back
+# a checkpoint with another checksum is another one: what was fsync'ed after the first does not belong to it
+RESEALED = ("superblock", "checkpoint head")
 NOT_METADATA = ("compressed cluster",)
 # from this number on one case of so many has a directory too whose depth or level is another
 DEPTHS_FROM, DEPTHS_EVERY = 1_010_000, 8
@@ -76,25 +79,30 @@ def healthy(name: str) -> Healthy:
     with Volume(open_device(path)) as vol:
         places = {kind: where for kind, where in structures(vol).items() if kind not in NOT_METADATA}
         found = Healthy(path, vol.geo.block_size, places)
-        ways: dict[bytes, set[int]] = {b"": set(_blocks(vol, vol.root.inode))}
-        directories: list[Inode] = []
-        for directory, inode, entries in vol.walk():
-            directories.append(inode)
-            above = ways[directory.rstrip(b"/")]
-            for entry in entries:
-                assert isinstance(entry.inode, Inode)
-                where = directory.rstrip(b"/") + b"/" + entry.name
-                ino = entry.inode.ino
-                if ino not in found.blocks:
-                    found.blocks[ino] = _blocks(vol, entry.inode)
-                    found.shown[ino] = shown(File(vol, entry.inode, where))
-                found.names.setdefault(ino, set()).add(where)
-                found.way[where] = above
-                if entry.inode.is_dir:
-                    ways[where] = above | found.blocks[ino]
-        directories.sort(key=lambda inode: (-inode.i_current_depth, inode.blkaddr))
-        found.directories = [inode.blkaddr for inode in directories]
+        look(vol, found)
     return found
+
+
+def look(vol: Volume, found: Healthy) -> None:
+    """Note each file of a volume: what it shows, its names, its blocks and those that lead to it."""
+    ways: dict[bytes, set[int]] = {b"": set(_blocks(vol, vol.root.inode))}
+    directories: list[Inode] = []
+    for directory, inode, entries in vol.walk():
+        directories.append(inode)
+        above = ways[directory.rstrip(b"/")]
+        for entry in entries:
+            assert isinstance(entry.inode, Inode)
+            where = directory.rstrip(b"/") + b"/" + entry.name
+            ino = entry.inode.ino
+            if ino not in found.blocks:
+                found.blocks[ino] = _blocks(vol, entry.inode)
+                found.shown[ino] = shown(File(vol, entry.inode, where))
+            found.names.setdefault(ino, set()).add(where)
+            found.way[where] = above
+            if entry.inode.is_dir:
+                ways[where] = above | found.blocks[ino]
+    directories.sort(key=lambda inode: (-inode.i_current_depth, inode.blkaddr))
+    found.directories = [inode.blkaddr for inode in directories]
 
 
 def _blocks(vol: Volume, inode: Inode) -> set[int]:
@@ -119,12 +127,13 @@ def _blocks(vol: Volume, inode: Inode) -> set[int]:
     return blocks
 
 
-def damage(name: str, number: int) -> list[tuple[int, bytes]]:
-    """The (offset, bytes) that case `number` writes over an image."""
+def damage(name: str, number: int, further: Mapping[str, list[Place]] | None = None) -> list[tuple[int, bytes]]:
+    """The (offset, bytes) that case `number` writes over an image; `further` are places that only some state has."""
     good = healthy(name)
     rng = random.Random(f"{name}-{number}")
     size = good.path.stat().st_size
-    places = {kind: [p for p in where if sum(p) <= size] for kind, where in good.places.items()}
+    every = good.places | dict(further or {})
+    places = {kind: [p for p in where if sum(p) <= size] for kind, where in every.items()}
     kinds = sorted(kind for kind, where in places.items() if where)
     patches: list[tuple[int, bytes]] = []
     for _ in range(rng.choice(DAMAGES)):
@@ -134,7 +143,7 @@ def damage(name: str, number: int) -> list[tuple[int, bytes]]:
             patches.append((start, bytes(4096) if rng.randrange(2) else rng.randbytes(4096)))
             continue
         some = flips(rng, good.path, places[kind], 1)
-        if kind in ("superblock", "checkpoint head") and rng.randrange(4):
+        if kind in RESEALED[: 1 if further else 2] and rng.randrange(4):
             some = resealed(good.path, some, places[kind], kind)
         patches += some
     if number >= DEPTHS_FROM and number % DEPTHS_EVERY == 0:
@@ -178,14 +187,14 @@ class TooLong(BaseException):
     """It took longer than anything may."""
 
 
-def _alarm(*_: object) -> None:
+def alarm(*_: object) -> None:
     raise TooLong
 
 
 def judged(name: str, number: int, work: Path, peer: bool = True, keep: Path | None = None) -> Verdict:
     """Damage, check, repair, check again, look at all files, ask fsck.f2fs; `keep` is where the result is put."""
     verdict = Verdict()
-    before = signal.signal(signal.SIGALRM, _alarm)
+    before = signal.signal(signal.SIGALRM, alarm)
     signal.alarm(SECONDS)
     begun = time.monotonic()
     try:
@@ -210,7 +219,7 @@ def _judged(name: str, number: int, device: Device, work: Path, peer: bool, keep
     try:
         report = check(Image(StaysOpen(image)))
     except NotF2fs as error:
-        return "" if _beyond_all(name, patches) else f"can't be checked: {error}"
+        return "" if beyond_all(name, patches) else f"can't be checked: {error}"
     verdict.found = report.counts
     if not report.sound and number % CAREFUL_EVERY == 1:
         first = Repairer(image, careful=True)
@@ -232,15 +241,14 @@ def _judged(name: str, number: int, device: Device, work: Path, peer: bool, keep
         if not again.sound:
             return f"a second check finds {dict(again.counts)}"
     size = healthy(name).block_size
-    touched = {at // size for offset, data in patches for at in (offset, offset + len(data) - 1)}
-    lost = _lost(name, image, touched)
-    verdict.lost = len(lost)
-    if lost:
-        return f"{len(lost)} files: {'; '.join(lost[:4])}"
+    said = [line for lines in lost(healthy(name), image, touched_by(patches, size)).values() for line in lines]
+    verdict.lost = len(said)
+    if said:
+        return f"{len(said)} files: {'; '.join(said[:4])}"
     peer &= size == 4096  # fsck.f2fs knows no other blocks here
     if peer or keep is not None:
         copy = keep or work / f"{name}.img"
-        _write(image, copy)
+        write_out(image, copy)
         if peer:
             run = judges.fsck(copy)
             bad = judges.complaints_in_words(run.output)
@@ -249,23 +257,27 @@ def _judged(name: str, number: int, device: Device, work: Path, peer: bool, keep
     return ""
 
 
-def _beyond_all(name: str, patches: list[tuple[int, bytes]]) -> bool:
+def touched_by(patches: Sequence[tuple[int, bytes]], block_size: int) -> set[int]:
+    """Block addresses that were written to."""
+    return {at // block_size for offset, data in patches for at in (offset, offset + len(data) - 1)}
+
+
+def beyond_all(name: str, patches: list[tuple[int, bytes]]) -> bool:
     """Whether both superblocks and both checkpoints were hit: then nothing may be left to go by."""
     hit = {offset // 4096 for offset, _ in patches}
     heads = {place[0] // 4096 for place in healthy(name).places["checkpoint head"]}
     return {0, 1} <= hit and heads <= hit
 
 
-def _lost(name: str, image: Device, touched: set[int]) -> list[str]:
-    """What is not there although nothing of it was touched."""
-    good = healthy(name)
+def lost(good: Healthy, image: Device, touched: set[int]) -> dict[int, list[str]]:
+    """Inode number -> what of it is not as it was although nothing of it was touched; 0 for what can't be read."""
     now: dict[int, tuple[Any, ...]] = {}
     where: dict[bytes, int] = {}
     with Volume(StaysOpen(image)) as vol:
         for directory, _, entries in vol.walk():
             for entry in entries:
                 if not isinstance(entry.inode, Inode):
-                    return [f"{directory!r} {entry.name!r} can't be read"]
+                    return {0: [f"{directory!r} {entry.name!r} can't be read"]}
                 path = directory.rstrip(b"/") + b"/" + entry.name
                 where[path] = entry.inode.ino
                 if entry.inode.ino in now:
@@ -273,24 +285,33 @@ def _lost(name: str, image: Device, touched: set[int]) -> list[str]:
                 ino = entry.inode.ino
                 if ino in good.blocks and not good.blocks[ino] & touched:
                     now[ino] = shown(File(vol, entry.inode, path))
-    said: list[str] = []
+    said: dict[int, list[str]] = {}
     for ino, blocks in good.blocks.items():
         if blocks & touched:
             continue
+        name = sorted(good.names[ino])[0]
         if ino not in now:
-            said.append(f"ino {ino} {sorted(good.names[ino])[0]!r} is gone")
+            said[ino] = [f"ino {ino} {name!r} is gone"]
             continue
-        if now[ino][:4] + now[ino][5:] != good.shown[ino][:4] + good.shown[ino][5:]:
-            said.append(f"ino {ino} {sorted(good.names[ino])[0]!r} is another: {now[ino]} for {good.shown[ino]}")
-        said += [
+        wrong: list[str] = []
+        if but_links(now[ino]) != but_links(good.shown[ino]):
+            wrong.append(f"ino {ino} {name!r} is another: {now[ino]} for {good.shown[ino]}")
+        wrong += [
             f"{path!r} leads to {where.get(path)}, not {ino}"
             for path in good.names[ino]
             if not good.way[path] & touched and where.get(path) != ino
         ]
+        if wrong:
+            said[ino] = wrong
     return said
 
 
-def _write(image: Device, path: Path) -> None:
+def but_links(item: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a file shows, without the count of its names: others of them may have been hit."""
+    return item[:4] + item[5:]
+
+
+def write_out(image: Device, path: Path) -> None:
     path.unlink(missing_ok=True)
     with path.open("wb") as file:
         file.truncate(image.size_bytes)

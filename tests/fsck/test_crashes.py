@@ -1,0 +1,105 @@
+"""Repairs of crashed volumes that were damaged as well: what was fsync'ed comes back, or it is said that it does not.
+
+F2_CRASH_FUZZ is the number of cases for each image, F2_CRASH_FIRST the first of them.  A failure names image and
+number; `python -m tests.fsck.crashes IMAGE NUMBER -v` tells its story.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from f2tools.dump.manifest import manifest
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.write.recovered import open_recovered
+from f2tools.fsck.checks import recovery as chain
+from tests import judges
+from tests.dump.craft import f2
+from tests.fsck import crashes
+from tests.fsck.test_kernel import MOUNT
+from tests.hostile.exercise import in_child
+from tests.images import CRASH, reference
+from tests.kernel.guest import Guest
+from tests.recover.test_recover import content
+
+IMAGES = ("crash-new-file", "crash-several", "crash-orphan", "crash-xattr", "crash-stress-1")
+CASES = int(os.environ.get("F2_CRASH_FUZZ", str(crashes.WAYS)))
+FIRST = int(os.environ.get("F2_CRASH_FIRST", "0"))
+
+
+def failures(name: str, numbers: range, work: Path) -> list[str]:
+    return [f"{name} {n}: {wrong}" for n in numbers if (wrong := crashes.judged(name, n, work).wrong)]
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", IMAGES)
+def test_what_a_power_cut_and_random_damage_left_is_saved(name: str, tmp_path: Path) -> None:
+    judges.need_tool("fsck.f2fs")
+    found = in_child(lambda: failures(name, range(FIRST, FIRST + CASES), tmp_path))
+    assert not found, f"{len(found)} failures\n" + "\n".join(found[:5])
+
+
+@pytest.mark.parametrize("name", CRASH)
+def test_the_truth_is_the_kernels(name: str) -> None:
+    good = crashes.truth(name).good
+    kernel = reference(name).manifest("manifest-recovered")["entries"]
+    ours = {os.fsdecode(path).lstrip("/"): ino for ino, paths in good.names.items() for path in paths}
+    assert ours == {path: entry["ino"] for path, entry in kernel.items() if path not in ("", ".", "/")}
+    sizes = {path: kernel[path]["size"] for path in ours if kernel[path]["type"] == "file"}
+    assert sizes == {path: good.shown[ours[path]][5] for path in sizes}
+
+
+@pytest.mark.parametrize("way", range(crashes.WAYS))
+def test_the_judge_sees_that_nothing_is_said_of_what_lies_behind_a_gap(
+    way: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "crash-new-file"
+    facts = crashes.truth(name)
+    second = facts.chain[1].blkaddr * facts.good.block_size
+
+    def gap(*_: object) -> list[tuple[int, bytes]]:
+        return [(second, bytes(facts.good.block_size))]
+
+    monkeypatch.setattr(crashes, "damage", gap)
+    assert crashes.judged(name, way, tmp_path, peer=False).wrong == ""
+    monkeypatch.setattr(chain, "nodes_behind", lambda *_: [])
+    monkeypatch.setattr("f2tools.f2fs.volume.recovery.nodes_behind", lambda *_: [])
+    wrong = crashes.judged(name, way, tmp_path, peer=False).wrong
+    assert ("is not there" if way == crashes.SALVAGED else "was not said") in wrong
+
+
+def test_the_judge_sees_that_what_was_fsynced_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = crashes.WritableVolume
+
+    def forgetful(device: Any, **options: Any) -> Any:
+        return real(device, **{"recover": "orphans", **options})
+
+    monkeypatch.setattr(crashes, "damage", lambda *_: [])
+    assert crashes.judged("crash-several", 0, tmp_path, peer=False).wrong == ""
+    monkeypatch.setattr(crashes, "WritableVolume", forgetful)
+    assert " files: " in crashes.judged("crash-several", 0, tmp_path, peer=False).wrong
+
+
+def test_the_kernel_shows_the_same_after_a_repair(guest: Guest, tmp_path: Path) -> None:
+    """What is left to be brought back by the mount comes back there, too."""
+    disks: list[Path] = []
+    wanted: list[dict[str, Any]] = []
+    for name in ("crash-new-file", "crash-several-strict", "crash-several", "crash-unlinked-after", "crash-holes"):
+        for part in (0, 2):
+            facts = crashes.truth(name)
+            end = (facts.chain[part].blkaddr + 1) * facts.good.block_size
+            disks.append(reference(name).copy(tmp_path / f"{name}-{part}").path)
+            with disks[-1].open("r+b") as file:
+                file.seek(end - NodeFooter.size)
+                file.write(bytes(NodeFooter.size))
+            f2("fsck", "-y", disks[-1])
+            with open_recovered(disks[-1]) as volume:
+                wanted.append(content(manifest(volume)["entries"]))
+    result = guest.run(MOUNT, disks, timeout=900).must_succeed()
+    for number, entries in enumerate(wanted):
+        found = result.json(f"manifest-{number}.json")
+        assert not found.get("errors")
+        assert content(found["entries"]) == entries, disks[number]
