@@ -17,10 +17,10 @@ from pathlib import Path
 
 from tests.endurance.campaign import Campaign, Found, Outcome, Patch
 from tests.endurance.outside import Watch
-from tests.fsck import fuzz
+from tests.fsck import crashes, fuzz
 from tests.hostile.damage import patched
 from tests.hostile.exercise import COMMANDS, exercise, in_child
-from tests.images import copy_sparse, reference
+from tests.images import CRASH, copy_sparse, reference
 from tests.mount.hostile import live_with
 from tests.mount.mounted import need_fuse
 
@@ -40,6 +40,8 @@ FURTHER = (  # from piece FURTHER_FROM on
     "history-a", "blocks16k-casefold", "compress-released",
 )  # fmt: skip
 FURTHER_FROM = 10_000
+# from piece CRASHED_FROM on; all that a power cut left
+CRASHED_FROM = 12_500
 MORE = (  # beside those that `dump` has
     ("info", "{image}"), ("doctor", "{image}"), ("fls", "-r", "{image}"),
     ("fsstat", "{image}"), ("recover", "{image}"), ("hashes", "{image}"), ("fsck", "--rescue", "{image}"),
@@ -174,16 +176,18 @@ def _story(
 
 def repaired(seed: int, work: Path) -> Outcome:
     """A piece: repairs of one reference image; fsck.f2fs is silent then, and what was not hit is all there."""
-    some = REPAIRABLE if seed < FURTHER_FROM else FURTHER
+    crashed = seed >= CRASHED_FROM
+    some = CRASH if crashed else REPAIRABLE if seed < FURTHER_FROM else FURTHER
+    judge = crashes if crashed else fuzz
     name = some[seed % len(some)]
     outcome = Outcome()
     for number in range(FIRST + seed * REPAIRS, FIRST + (seed + 1) * REPAIRS):
-        verdict = fuzz.judged(name, number, work)
+        verdict = judge.judged(name, number, work)
         outcome.done += 1
         outcome.counts["findings repaired"] += sum(verdict.found.values())
         if verdict.wrong:
-            what = f"{verdict.wrong}\nagain: python -m tests.fsck.fuzz {name} {number} -v"
-            outcome.found.append(Found(what, name, fuzz.damage(name, number), ["f2tools fsck -y {image}"]))
+            what = f"{verdict.wrong}\nagain: python -m {judge.__name__} {name} {number} -v"
+            outcome.found.append(Found(what, name, judge.damage(name, number), ["f2tools fsck -y {image}"]))
     return outcome
 
 
@@ -197,6 +201,6 @@ READ = Campaign(
 REPAIRED = Campaign(
     "repairs",
     "images damaged at random are repaired: a second check and fsck.f2fs are silent, and each file of which no block"
-    " was hit is as it was",
+    " was hit is as it was; of those that a power cut left, what was fsync'ed comes back, or that it does not is said",
     "repairs", 150_000, REPAIRS, repaired, in_memory=True,
 )  # fmt: skip

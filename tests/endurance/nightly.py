@@ -52,6 +52,7 @@ ELSEWHERE = {  # the campaign that has what this file does in small
     "tests/clean/test_power.py": "power",
     "tests/defrag/test_defrag.py": "power",
     "tests/fsck/test_careful.py": "repairs",
+    "tests/fsck/test_crashes.py": "repairs",
     "tests/fsck/test_fuzz.py": "repairs",
     "tests/fsck/test_power.py": "power",
     "tests/fsck/test_table_fields.py": "tables",
