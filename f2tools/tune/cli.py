@@ -172,7 +172,7 @@ def _change(
 
     with open_device(image, extra=devices, write=not dry_run) as device:  # judged before anything is opened to change
         made = plan(Volume(device), request)
-    if made.changes:
+    if not made.empty:
         from f2tools.device import open_for_change
 
         device = open_for_change(image, extra=devices, dry_run=dry_run, undo=undo)
@@ -187,13 +187,13 @@ def _change(
 
 def _say(image: str, made: TunePlan, dry_run: bool, as_json: bool) -> None:
     if as_json:
-        print_json({"image": image, "written": bool(made.changes) and not dry_run, **made.as_dict()})
+        print_json({"image": image, "written": not made.empty and not dry_run, **made.as_dict()})
         return
     for name, (old, new) in made.changes.items():
         click.echo(f"{name.replace('_', ' ')}: {_text(old, new)}")
     for note in made.notes:
         click.echo(f"note: {printable(note)}")
-    if not made.changes:
+    if made.empty:
         click.echo(f"{printable(image)}: {NOTHING}: it is so already")
     elif dry_run:
         click.echo(f"{printable(image)}: dry run, nothing written")

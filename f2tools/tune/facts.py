@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,13 +17,16 @@ from f2tools.f2fs.layout.constants import (
     F2FS_DEVICE_ALIAS_FL,
     F2FS_EXTRA_ATTR,
     F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
+    F2FS_IMMUTABLE_FL,
     F2FS_INLINE_DENTRY,
     F2FS_INLINE_XATTR,
     F2FS_META_INO,
+    F2FS_NOATIME_FL,
     F2FS_PROJINHERIT_FL,
     NULL_ADDR,
     QUOTA_NAMES,
 )
+from f2tools.f2fs.layout.quota import QUOTA_BLOCK_SIZE, QUOTA_MAGICS, QuotaHeader
 from f2tools.f2fs.layout.xattr import FscryptContextV2
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.quota import quota_inos
@@ -31,6 +35,8 @@ from f2tools.f2fs.volume.xattr import encryption_context
 from f2tools.tune.room import ROOM, can_grow, short_of
 
 AT_ONCE = 1024
+MODE_QUOTA = stat.S_IFREG | 0o600
+QUOTA_FLAGS = F2FS_NOATIME_FL | F2FS_IMMUTABLE_FL
 IV_INO_LBLK = 0x08 | 0x10  # FSCRYPT_POLICY_FLAG_IV_INO_LBLK_64 and _32: keys are made with the UUID of the volume
 
 
@@ -51,6 +57,7 @@ class Facts:
         default_factory=lambda: {name: [] for name in ROOM}
     )  # without room for a feature
     stuck: Counter[str] = field(default_factory=Counter)  # of these, feature -> those that can't be given some
+    leftovers: tuple[int, ...] = ()  # quota files of a change that was cut off, named by nobody and not counted above
     odd_xattr_space: int = 0  # not what an inode has without flexible_inline_xattr
     usage: dict[str, Counter[int]] = field(default_factory=lambda: {kind: Counter() for kind in QUOTA_NAMES})
     counts: dict[str, Counter[int]] = field(default_factory=lambda: {kind: Counter() for kind in QUOTA_NAMES})
@@ -101,31 +108,62 @@ def gather(volume: Volume) -> Facts:
     """Look at every inode."""
     facts = Facts()
     hidden = set(quota_inos(volume.sb).values())
-    flexible = bool(volume.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR)
+    doubtful: list[Inode] = []
     for inode in all_inodes(volume):
-        facts.inodes += 1
-        extra = bool(inode.i_inline & F2FS_EXTRA_ATTR)
-        facts.extra += extra
-        facts.encrypted += inode.encrypted
-        facts.verity += inode.verity
-        facts.casefolded += bool(inode.i_flags & F2FS_CASEFOLD_FL)
-        facts.compressed += bool(inode.i_flags & F2FS_COMPR_FL)
-        facts.aliases += bool(inode.i_flags & F2FS_DEVICE_ALIAS_FL)
-        projid = inode.extra.get("i_projid", 0)
-        for name, size in ROOM.items():
-            if short_of(inode, size):
-                facts.short[name].append(inode.ino)
-                facts.stuck[name] += not can_grow(inode, size)
-        facts.projects += bool(projid or inode.i_flags & F2FS_PROJINHERIT_FL)
-        if flexible:
-            facts.odd_xattr_space += inode.inline_xattr_addrs != default_xattr_words(inode)
-        if inode.encrypted:
-            facts.keys_with_uuid += _key_has_uuid(volume, inode)
-        if inode.ino not in hidden:
-            for kind, number in zip(QUOTA_NAMES, (inode.i_uid, inode.i_gid, projid), strict=True):
-                facts.counts[kind][number] += 1
-                facts.usage[kind][number] += max(0, inode.i_blocks - 1) * volume.geo.block_size
+        if inode.ino not in hidden and _looks_like_quota_file(volume, inode):
+            doubtful.append(inode)
+        else:
+            _count(facts, volume, inode, hidden)
+    if doubtful:
+        facts.leftovers = _without_names(volume, {inode.ino for inode in doubtful})
+    for inode in doubtful:
+        if inode.ino not in facts.leftovers:
+            _count(facts, volume, inode, hidden)
     return facts
+
+
+def _count(facts: Facts, volume: Volume, inode: Inode, hidden: set[int]) -> None:
+    facts.inodes += 1
+    extra = bool(inode.i_inline & F2FS_EXTRA_ATTR)
+    facts.extra += extra
+    facts.encrypted += inode.encrypted
+    facts.verity += inode.verity
+    facts.casefolded += bool(inode.i_flags & F2FS_CASEFOLD_FL)
+    facts.compressed += bool(inode.i_flags & F2FS_COMPR_FL)
+    facts.aliases += bool(inode.i_flags & F2FS_DEVICE_ALIAS_FL)
+    projid = inode.extra.get("i_projid", 0)
+    for name, size in ROOM.items():
+        if short_of(inode, size):
+            facts.short[name].append(inode.ino)
+            facts.stuck[name] += not can_grow(inode, size)
+    facts.projects += bool(projid or inode.i_flags & F2FS_PROJINHERIT_FL)
+    if volume.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+        facts.odd_xattr_space += inode.inline_xattr_addrs != default_xattr_words(inode)
+    if inode.encrypted:
+        facts.keys_with_uuid += _key_has_uuid(volume, inode)
+    if inode.ino not in hidden:
+        for kind, number in zip(QUOTA_NAMES, (inode.i_uid, inode.i_gid, projid), strict=True):
+            facts.counts[kind][number] += 1
+            facts.usage[kind][number] += max(0, inode.i_blocks - 1) * volume.geo.block_size
+
+
+def _looks_like_quota_file(volume: Volume, inode: Inode) -> bool:
+    """Whether an inode is what one of a hidden quota file is, by flags and content."""
+    if inode.i_mode != MODE_QUOTA or inode.i_flags & QUOTA_FLAGS != QUOTA_FLAGS or inode.i_size < QUOTA_BLOCK_SIZE:
+        return False
+    try:
+        head = QuotaHeader.parse(volume.data.read(inode, 0, QuotaHeader.size))
+    except (F2fsError, OSError):
+        return False
+    return head.dqh_magic in QUOTA_MAGICS and head.dqh_version == 1
+
+
+def _without_names(volume: Volume, inos: set[int]) -> tuple[int, ...]:
+    """Those of some inodes that no directory has; none where a directory can't be read."""
+    problems: list[tuple[bytes, str]] = []
+    for _, _, entries in volume.walk(problems=problems):
+        inos = inos.difference(entry.dentry.ino for entry in entries)
+    return () if problems else tuple(sorted(inos))
 
 
 def _key_has_uuid(volume: Volume, inode: Inode) -> bool:

@@ -2,14 +2,14 @@
 
 A change that only concerns the superblock is two writes.  One that also concerns inodes takes three steps: the
 superblock without the bits that would be wrong in between, the inodes with a checkpoint, and the final superblock.
-What is on the disk between two steps is a sound volume that lacks a feature.
+What is on the disk between two steps is a sound volume that lacks a feature, but for quota files that no superblock
+names: the next change of features removes those.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -29,9 +29,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_LOST_FOUND,
     F2FS_FEATURE_PRJQUOTA,
     F2FS_FEATURE_QUOTA_INO,
-    F2FS_IMMUTABLE_FL,
     F2FS_INLINE_DATA,
-    F2FS_NOATIME_FL,
     F2FS_ROOT_INO,
     FEATURES,
     QUOTA_NAMES,
@@ -44,13 +42,12 @@ from f2tools.f2fs.volume.super import extensions_of, label_of, must_be_there
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.quota_tree import fresh
 from f2tools.f2fs.write.volume import WritableVolume
-from f2tools.tune.facts import Facts, all_inos, default_xattr_words, gather
+from f2tools.tune.facts import MODE_QUOTA, QUOTA_FLAGS, Facts, all_inos, default_xattr_words, gather
 from f2tools.tune.features import SWITCHES, why_not
 from f2tools.tune.room import ROOM, give_room, room_for
 from f2tools.tune.superblock import WithSuperblock, encoded_extensions, encoded_label, write_copies
 
 LOST_FOUND = b"lost+found"
-MODE_QUOTA = stat.S_IFREG | 0o600
 NODES_AT_ONCE = 4096
 
 
@@ -102,11 +99,18 @@ class TunePlan:
     lost_found: bool = False
     make_quota: tuple[str, ...] = ()
     drop_quota: tuple[str, ...] = ()
+    leftovers: tuple[int, ...] = ()  # inodes of quota files that a change which was cut off has left
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.changes and not self.leftovers
 
     @property
     def conversion(self) -> bool:
         """Whether more than the superblock is written."""
-        return bool(self.rewrites or self.lost_found or self.make_quota or self.drop_quota)
+        quotas = self.make_quota or self.drop_quota or self.leftovers
+        return bool(self.rewrites or self.lost_found or quotas)
 
     @property
     def rewrites(self) -> bool:
@@ -140,6 +144,9 @@ def plan(volume: Volume, request: TuneRequest) -> TunePlan:
             raise Refused("files were fsync'ed before a crash: bring them back first, by f2tools recover --apply")
         facts = gather(volume)
     _features(after, request, facts, made)
+    if facts.leftovers:
+        made.leftovers = facts.leftovers
+        made.notes.append("quota: files that a change which was cut off has left are removed")
     if request.uuid is not None:
         after.uuid = request.uuid
         if facts.keys_with_uuid and after.uuid != before.uuid:
@@ -317,9 +324,10 @@ def _convert(device: Device, made: TunePlan, final: SuperBlock, advance: Callabl
     if not any(lens.qf_ino):
         lens.feature &= ~F2FS_FEATURE_QUOTA_INO
     with WritableVolume(WithSuperblock(device, lens)) as volume:
-        for kind in made.drop_quota:
+        dropped = [int(made.before.qf_ino[QUOTA_NAMES.index(kind)]) for kind in made.drop_quota]
+        for ino in (*made.leftovers, *dropped):
             with _free_of_charge(volume):
-                _remove_quota_file(volume, int(made.before.qf_ino[QUOTA_NAMES.index(kind)]))
+                _remove_quota_file(volume, ino)
         if made.rewrites:
             _rewrite_inodes(volume, made, advance)
         if made.lost_found:
@@ -384,7 +392,7 @@ def _make_quota_file(volume: WritableVolume, kind: str, use: Facts) -> int:
         root, b"", MODE_QUOTA, 0, 0, volume.clock(), volume.new_generation(), volume.compress_options
     )
     inode.set(
-        i_inline=inode.i_inline & ~F2FS_INLINE_DATA, i_flags=F2FS_NOATIME_FL | F2FS_IMMUTABLE_FL, i_pino=0, i_gid=0,
+        i_inline=inode.i_inline & ~F2FS_INLINE_DATA, i_flags=QUOTA_FLAGS, i_pino=0, i_gid=0,
         i_advise=0,
     )  # fmt: skip
     volume.files.write(inode, 0, memoryview(content))

@@ -499,3 +499,26 @@ def test_an_image_that_is_cut_off_is_left_alone(copy: Path) -> None:
         assert (refused.code, "bytes of the volume are missing; it is not written to" in refused.err) == (8, True)
     assert copy.read_bytes() == before
     assert f2("label", copy).code == 0
+
+
+@pytest.mark.parametrize("options", ["quota", "!quota", "!project_quota"])
+def test_a_change_of_quotas_that_was_killed_is_made_whole_by_the_next(
+    options: str, plain: Path, full: Path, tmp_path: Path
+) -> None:
+    """At every write of the first run: what it left is removed, and nobody is charged for it."""
+    base, copy = full if options[0] == "!" else plain, tmp_path / "copy"
+    on, off = ((), (options[1:],)) if options[0] == "!" else ((options,), ())
+    before = tree(base)
+    recorder = Recorder(Overlay(open_device(base)))
+    apply(recorder, plan(Volume(recorder), TuneRequest(on=on, off=off)))
+    left = 0
+    for count in range(len(recorder.events) + 1):
+        images.copy_sparse(base, copy)
+        with open_device(copy, write=True) as device:
+            recorder.replay(count, device)
+        left += b"U001" in f2("fsck", copy).out
+        run(tune, copy, "-O", options)
+        sound(copy)
+        assert tree(copy) == before
+        assert (options.strip("!") in features(copy)) == bool(on)
+    assert left
