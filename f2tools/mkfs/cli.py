@@ -245,6 +245,8 @@ def mkfs(**given: Any) -> None:
     if given["sizes"] and at_offset(given["image"]) != given["image"]:
         raise Usage("--size makes a new image, and --offset is for one that is there")
     report = maker.make(_request(given))
+    for note in report.filling.notes if report.filling else ():  # also for -q: an archive may be cut off
+        click.echo(f"f2tools: note: {printable(note)}", err=True)
     if given["as_json"]:
         print_json(as_json(report))
     elif not given["quiet"]:
@@ -418,10 +420,7 @@ def summary(report: maker.MkfsReport) -> str:
     lines.append("  area       first block     segments        size")
     for name, (start, count) in list(geo.areas().items())[1:]:
         lines.append(f"  {name:<5}{start:>#17x}{count // 512:>13}{human_size(count * size):>12}")
-    for title, said in (
-        ("alignment", report.reasons),
-        ("note", (*plan.notes, *(filling.notes if filling else ()))),
-    ):
+    for title, said in (("alignment", report.reasons), ("note", plan.notes)):
         lines += ["", *(f"  {title}: {text}" for text in said)] if said else []
     return "\n".join(printable(line) for line in lines)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import random
 import shlex
 import subprocess
+import sys
 import tarfile
 import tracemalloc
 from pathlib import Path
@@ -390,3 +392,25 @@ def test_attributes_that_are_written_are_not_kept_in_memory(tmp_path: Path) -> N
         tracemalloc.stop()
         assert made.code == 0, made.err
     assert taken[1] - taken[0] < 3000 * 3000
+
+
+@pytest.mark.parametrize("options", ["-q", "", "--json"])
+def test_an_archive_that_is_cut_off_between_two_files_is_told_on_stderr(options: str, tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(cut_archive())
+    with (tmp_path / "a.tar").open("rb") as archive:
+        done = subprocess.run(
+            [sys.executable, "-m", "f2tools", "mkfs", *options.split(), "v.img", "--size", "64M", "--from", "-"],
+            cwd=tmp_path, stdin=archive, capture_output=True, text=True,
+        )  # fmt: skip
+    assert done.returncode == 0
+    assert done.stderr == "f2tools: note: standard input: the archive has no end mark; is it complete?\n"
+
+
+def cut_archive() -> bytes:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as archive:
+        for name in ("one", "two"):
+            info = tarfile.TarInfo(name)
+            info.size = 700
+            archive.addfile(info, io.BytesIO(bytes(700)))
+    return whole.getvalue()[: 512 + 1024]
