@@ -1,7 +1,8 @@
 """Files that a command makes: never through a link, never over what must stay, and readable for nobody else.
 
 What holds an image's content, or names from it, gets mode 0600, whatever the image has.  A file appears under its name
-when it is whole; until then it has a random one beside it.  As root, files are made only where no other user can put
+when it is whole; until then it has none, so that nothing is left of it however the command ends, or a random one beside
+it where the file system has no files without a name.  As root, files are made only where no other user can put
 links in the way: every directory on the path belongs to root, or to the user who called sudo.
 """
 
@@ -25,6 +26,8 @@ _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = _LOOK | os.O_DIRECTORY
 _MOST_LINKS = 40  # as the kernel has it
 _CALLERS = ("SUDO_UID", "PKEXEC_UID")
+# a file system, a kernel that has no files without a name
+_NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.ENOSYS)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # of what f2tools made: what it has near its beginning, and what it is called
 _MADE_HERE = {
@@ -106,15 +109,117 @@ def create_directory(path: str) -> None:
 
 def temporary(path: str, mode: int = PRIVATE) -> tuple[int, str]:
     """(descriptor, name) of a new file with a random name in the directory of `path`, to take that name later."""
-    directory, name = os.path.split(path)
     while True:
-        random = os.path.join(directory, f".{name[:200]}.{os.urandom(8).hex()}.new")
+        random = _random_beside(path)
         try:
             return os.open(random, _NEW, mode), random
         except FileExistsError:
             continue
         except OSError as error:
             raise OSError(error.errno, error.strerror, path) from None
+
+
+def take_name(made: str, path: str) -> None:
+    """Let a file that `temporary` made have its name; FileExistsError where anything has that."""
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from None
+        os.rename(made, path)
+        return
+    os.unlink(made)
+
+
+def _random_beside(path: str) -> str:
+    directory, name = os.path.split(path)
+    return os.path.join(directory, f".{name[:200]}.{os.urandom(8).hex()}.new")
+
+
+class Unnamed:
+    """A new file beside `path`, open as `fd`, that has its name only from `publish` on; it vanishes without that.
+
+    Whoever writes it may close `fd`, or keep it: what this holds is a descriptor of its own.  OSError where there can
+    be no file.
+    """
+
+    def __init__(self, path: str, mode: int = PRIVATE) -> None:
+        self.path = path
+        self._random: str | None = None
+        try:
+            # without /proc there is no way from such a file to a name
+            flags = os.O_TMPFILE if os.path.isdir("/proc/self/fd") else os.O_DIRECTORY
+            self.fd = os.open(os.path.dirname(path) or ".", flags | os.O_RDWR | os.O_CLOEXEC, mode)
+        except OSError as error:
+            if error.errno not in _NO_UNNAMED:
+                raise OSError(error.errno, error.strerror, path) from None
+            self.fd, self._random = temporary(path, mode)
+        try:
+            self._held = os.dup(self.fd)
+        except BaseException:
+            os.close(self.fd)
+            self._unlink()
+            raise
+
+    def publish(self, over: bool = False) -> None:
+        """Give the file its name; `over` what may be there, which else is a FileExistsError."""
+        if self._random is None:
+            try:
+                self._link(self.path)
+                return
+            except FileExistsError:
+                if not over:
+                    raise
+            random = _random_beside(self.path)
+            self._link(random)
+            self._random = random
+        if over:
+            os.replace(self._random, self.path)
+        else:
+            take_name(self._random, self.path)
+        self._random = None
+
+    def _link(self, name: str) -> None:
+        # with a directory Python follows the link; it is ignored for an absolute path
+        os.link(f"/proc/self/fd/{self._held}", name, src_dir_fd=self._held, follow_symlinks=True)
+
+    def _unlink(self) -> None:
+        if self._random is not None:
+            with suppress(OSError):
+                os.unlink(self._random)
+            self._random = None
+
+    def __enter__(self) -> Unnamed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._unlink()
+        os.close(self._held)
+
+
+@contextmanager
+def making(path: str, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
+    """A new file, which takes its name when it is whole; FileExistsError where anything has that name."""
+    check_directory(os.path.dirname(path))
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    with _written(path, mode, over=False) as file:
+        yield file
+
+
+@contextmanager
+def _written(path: str, mode: int, over: bool) -> Iterator[IO[bytes]]:
+    try:
+        with Unnamed(path, mode) as new:
+            with open(new.fd, "w+b") as file:
+                yield file
+            new.publish(over)
+    except OSError as error:
+        if error.errno in _FULL and error.filename is None:
+            error.filename = path
+        raise
 
 
 @contextmanager
@@ -135,17 +240,8 @@ def replacing(path: str, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
             with open(path, "wb", opener=lambda name, _: os.open(name, os.O_WRONLY | os.O_CLOEXEC)) as file:
                 yield file
             return
-    fd, new = temporary(path, mode)
-    try:
-        with open(fd, "w+b") as file:
-            yield file
-        os.replace(new, path)
-    except BaseException as error:
-        with suppress(OSError):
-            os.unlink(new)
-        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
-            error.filename = path
-        raise
+    with _written(path, mode, over=True) as file:
+        yield file
 
 
 def _is_open(status: os.stat_result) -> bool:

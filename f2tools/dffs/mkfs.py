@@ -7,7 +7,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable
 
-from f2tools.device.media.image import new_image
+from f2tools.device.media.new_image import new_image
 from f2tools.dffs.layout import (
     DIRECTORY,
     FIRST_INO,

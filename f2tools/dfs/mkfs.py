@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from zlib import crc32
 
-from f2tools.device.media.image import new_image
+from f2tools.device.media.new_image import new_image
 from f2tools.dfs.dentries import first_block
 from f2tools.dfs.inode import Inode
 from f2tools.dfs.layout import (

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device.base import Device
-from f2tools.device.media.image import new_image, open_image
+from f2tools.device.media.image import open_image
+from f2tools.device.media.new_image import new_image
 from f2tools.errors import DeviceError, Usage
 
 ERASED = 0xFF

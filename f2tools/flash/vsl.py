@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from f2tools.device.base import Device
 from f2tools.device.buffers import Data, byte_view
-from f2tools.device.media.image import new_image
+from f2tools.device.media.new_image import new_image
 from f2tools.errors import DeviceError, Usage
 from f2tools.flash.checksums import crc32
 from f2tools.flash.cleaning import RESERVE, Cleaner

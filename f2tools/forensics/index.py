@@ -135,35 +135,53 @@ def open_index(
 def build_index(
     volume: Volume, path: str | os.PathLike[str] | None = None, advance: Callable[[int], None] | None = None
 ) -> Index:
-    """Scan a volume into a new index at `path`; without a path into a temporary one.  Usage where `path` exists."""
+    """Scan a volume into a new index at `path`, which is there once it is whole; without a path into a temporary one.
+    Usage where `path` exists."""
     name = None if path is None else os.fspath(path)
-    if name is not None:
-        _create(name)
+    unfinished = None if name is None else _create(name)
     tables: Tables | None = None
     try:
-        tables = Tables() if name is None else Tables(database(name))
+        tables = Tables() if unfinished is None else Tables(database(unfinished))
         nodes = _Builder(volume, tables).run(advance)
+        if name is not None and unfinished is not None:
+            _publish(unfinished, name)
     except BaseException as error:
         if tables is not None:
             tables.close()
-        if name is not None:
+        if unfinished is not None:
             with suppress(OSError):
-                os.unlink(name)
+                os.unlink(unfinished)
         if not isinstance(error, sqlite3.Error):
             raise
         raise unwritten(name, error) from None
     return Index(tables, name, nodes)
 
 
-def _create(name: str) -> None:
-    """Make the file of an index; SQLite would not say why that fails."""
+def _create(name: str) -> str:
+    """Make the file that is to be an index, under another name; SQLite would not say why that fails."""
+    if os.path.lexists(name):
+        raise Usage(f"{name}: there is something by that name already")
     try:
-        os.close(newfile.create(name))
+        newfile.check_directory(os.path.dirname(name))
+        fd, unfinished = newfile.temporary(name)
+    except (OSError, ValueError) as error:
+        raise _not_made(name, error) from None
+    os.close(fd)
+    return unfinished
+
+
+def _publish(unfinished: str, name: str) -> None:
+    try:
+        newfile.take_name(unfinished, name)
     except FileExistsError:
         raise Usage(f"{name}: there is something by that name already") from None
-    except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or error
-        raise DeviceError(f"{name}: {said}; no index was made: say with -o where it can lie") from None
+    except OSError as error:
+        raise _not_made(name, error) from None
+
+
+def _not_made(name: str, error: Exception) -> DeviceError:
+    said = getattr(error, "strerror", None) or error
+    return DeviceError(f"{name}: {said}; no index was made: say with -o where it can lie")
 
 
 def figures(index: Index) -> dict[str, int]:

@@ -11,6 +11,7 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
 
@@ -231,9 +232,10 @@ def write_report(found: dict[str, Any], directory: str, replace: bool = False) -
     """
     newfile.create_directory(directory)
     paths = [os.path.join(directory, name) for name in ("report.json", "report.html")]
-    for path, text in zip(paths, (json.dumps(found, indent=1) + "\n", page(found)), strict=True):
-        with newfile.text_output(path) if replace else open(newfile.create(path), "w", encoding="utf-8") as out:
-            out.write(text)
+    with ExitStack() as both:
+        for path, text in zip(paths, (json.dumps(found, indent=1) + "\n", page(found)), strict=True):
+            out = both.enter_context(newfile.replacing(path) if replace else newfile.making(path))
+            out.write(text.encode("utf-8", "surrogateescape"))
     return paths
 
 

@@ -5,18 +5,17 @@ An image that is made anew has no name until it is complete, so an interrupted f
 
 from __future__ import annotations
 
-import errno
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
-from f2tools import newfile
 from f2tools.device import Device, open_device
 from f2tools.device.known import Signature, describe, find_signatures
 from f2tools.device.media.image import ImageFile
 from f2tools.device.media.mounted import in_use
+from f2tools.device.media.new_image import unnamed_image
 from f2tools.device.open import file_and_part, files_below
 from f2tools.errors import DeviceError, Taken, Usage
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, FEATURES
@@ -302,7 +301,8 @@ class _Targets:
             publish: list[Callable[[], None]] = []
             for target in self._list:
                 if target.fresh:
-                    device, finish = making.enter_context(new_image(target.path, target.size))
+                    device, finish = making.enter_context(unnamed_image(target.path, target.size))
+                    making.enter_context(device)
                     publish.append(finish)
                 else:
                     device = target.device
@@ -322,7 +322,7 @@ class _Targets:
 
                 write_sparse(members[0], self._request.image, plan.geometry.block_size)
                 return
-            for finish in publish:
+            for finish in reversed(publish):  # what names the others comes last
                 finish()
 
     def check_room(self, plan: VolumePlan, fill: Fill, tree: Tree) -> None:
@@ -453,45 +453,6 @@ def _apart(paths: list[str]) -> None:
         if key in seen:
             raise Usage(f"{path} is {seen[key]}: each device can be used once")
         seen[key] = path
-
-
-@contextmanager
-def new_image(path: str, size: int) -> Iterator[tuple[ImageFile, Callable[[], None]]]:
-    """A new image file, all hole, that gets its name when the returned function is called, and otherwise vanishes."""
-    directory = os.path.dirname(path) or "."
-    temporary: str | None = None
-    try:
-        fd = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
-            raise DeviceError(f"{path}: {error.strerror}") from None
-        try:
-            fd, temporary = newfile.temporary(path, 0o666)
-        except OSError as again:
-            raise DeviceError(f"{path}: {again.strerror}") from None
-    image = ImageFile(path, fd, 0, True)
-    image.is_nameless = True
-
-    def publish() -> None:
-        try:
-            if temporary is None:
-                # with a directory Python follows the link; it is ignored for an absolute path
-                os.link(f"/proc/self/fd/{image.fd}", path, src_dir_fd=image.fd, follow_symlinks=True)
-            else:
-                os.link(temporary, path)
-        except FileExistsError:
-            raise DeviceError(f"{path}: somebody else has made it meanwhile; it was left alone") from None
-        except OSError as error:
-            raise DeviceError(f"{path}: {error.strerror}") from None
-
-    try:
-        image.resize(size)
-        yield image, publish
-    finally:
-        image.close()
-        if temporary is not None:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
 
 
 def parse_owner(text: str) -> tuple[int, int]:

@@ -69,7 +69,7 @@ def create(image: str, size: int, space: int | None, op: float, erase_block: int
       f2tools vsl create card.vsl --size 64M
       f2tools vsl create sparse.vsl --size 1G --space max --op 7%
     """
-    from f2tools.device.media.image import new_image
+    from f2tools.device.media.new_image import new_image
     from f2tools.flash.format import BLOCK
     from f2tools.flash.vsl import create_on_device, shape_for
 

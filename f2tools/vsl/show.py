@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from f2tools.device.media.image import new_image
+from f2tools.device.media.new_image import new_image
 from f2tools.flash.format import BLOCK
 from f2tools.flash.log import BAD, USED
 from f2tools.flash.vsl import Vsl

@@ -13,6 +13,7 @@ import pytest
 
 from f2tools.device import Device, open_device
 from f2tools.device.changes.undo import apply_undo
+from f2tools.device.media.new_image import unnamed_image
 from f2tools.errors import DeviceError, F2fsError, NotF2fs
 from f2tools.f2fs.layout.constants import FEATURES
 from f2tools.f2fs.layout.node import Inode, NodeFooter
@@ -20,7 +21,6 @@ from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.super import choose_superblock, read_superblocks
 from f2tools.mkfs.contents import Contents, packed
 from f2tools.mkfs.format import build, superblock_bytes, write
-from f2tools.mkfs.make import new_image
 from f2tools.mkfs.plan import make_plan
 from f2tools.mkfs.request import DeviceSpec, Options
 from tests.mkfs.tools import GIB, MIB, TIB, blank, f2mkfs, superblock
@@ -150,7 +150,7 @@ def test_nothing_is_left_of_an_image_that_could_not_be_made(tmp_path: Path) -> N
 
 
 def interrupted(path: Path) -> None:
-    with new_image(str(path), GIB) as (device, _):
+    with unnamed_image(str(path), GIB) as (device, _):
         device.pwrite(0, b"half")
         raise KeyboardInterrupt
 
@@ -160,7 +160,7 @@ def test_a_full_disk_is_told_as_it_is(tmp_path: Path, monkeypatch: pytest.Monkey
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     path = tmp_path / "image"
-    with new_image(str(path), MIB) as (device, _):
+    with unnamed_image(str(path), MIB) as (device, _):
         device.pwrite(0, b"something")
         monkeypatch.setattr(os, "pwrite", full)
         with pytest.raises(DeviceError, match=r"No space left on device; it was not made$"):
@@ -170,7 +170,7 @@ def test_a_full_disk_is_told_as_it_is(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_name_that_was_taken_meanwhile_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "image"
-    with new_image(str(path), MIB) as (_, publish):
+    with unnamed_image(str(path), MIB) as (_, publish):
         path.write_text("mine")
         with pytest.raises(DeviceError, match="meanwhile"):
             publish()
@@ -182,7 +182,7 @@ def test_where_files_without_a_name_are_unknown_a_temporary_one_serves(
 ) -> None:
     monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # opening a directory for writing fails with EISDIR
     path = tmp_path / "image"
-    with new_image(str(path), MIB) as (_, publish):
+    with unnamed_image(str(path), MIB) as (_, publish):
         publish()
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(KeyboardInterrupt):
@@ -192,8 +192,8 @@ def test_where_files_without_a_name_are_unknown_a_temporary_one_serves(
 
 def test_a_killed_command_leaves_nothing(tmp_path: Path) -> None:
     script = (
-        "import time; from f2tools.mkfs.make import new_image\n"
-        f"with new_image({str(tmp_path / 'image')!r}, 1 << 30): print('ready', flush=True); time.sleep(60)"
+        "import time; from f2tools.device.media.new_image import unnamed_image\n"
+        f"with unnamed_image({str(tmp_path / 'image')!r}, 1 << 30): print('ready', flush=True); time.sleep(60)"
     )
     child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
     assert child.stdout is not None

@@ -263,23 +263,16 @@ def write_sparse(
         raise Usage(f"{src.size_bytes} bytes are too many for an Android sparse image with blocks of {block_size}")
     out = os.fspath(out_path)
     try:
-        fd, temporary = newfile.temporary(out, 0o666)
+        with newfile.Unnamed(out, 0o666) as unnamed:
+            with os.fdopen(unnamed.fd, "wb") as stream:
+                writer = _Writer(stream, block_size, blocks, checksum)
+                _write_chunks(src, writer, dont_care)
+                size = writer.finish()
+                stream.flush()
+                os.fsync(unnamed.fd)
+            unnamed.publish(over=True)
     except OSError as error:
-        raise DeviceError(f"{out}: {error.strerror}") from None
-    try:
-        with os.fdopen(fd, "wb") as stream:
-            writer = _Writer(stream, block_size, blocks, checksum)
-            _write_chunks(src, writer, dont_care)
-            size = writer.finish()
-            stream.flush()
-            os.fsync(fd)
-        os.rename(temporary, out)
-    except OSError as error:
-        os.unlink(temporary)
         raise DeviceError(f"{out}: writing failed: {error.strerror}") from None
-    except BaseException:
-        os.unlink(temporary)
-        raise
     return size
 
 

@@ -9,8 +9,8 @@ import stat
 import struct
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
@@ -373,11 +373,9 @@ def create_image(path: str | Path, size_bytes: int) -> ImageFile:
     try:
         fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except FileExistsError:
-        raise Taken(
-            f"{name}: it exists, and a new image is not written over it; choose another name, or remove it first"
-        ) from None
+        raise taken(name) from None
     except (OSError, ValueError) as error:
-        raise DeviceError(f"{name}: {getattr(error, 'strerror', None) or error}", number_of(error)) from None
+        raise unmade(name, error) from None
     lock_or_close(fd, name)
     image = ImageFile(path, fd, 0, write=True)
     try:
@@ -389,15 +387,11 @@ def create_image(path: str | Path, size_bytes: int) -> ImageFile:
     return image
 
 
-@contextmanager
-def new_image(path: str | Path, size_bytes: int) -> Generator[ImageFile]:
-    """A new image file, all hole, while it is being made: nothing is left of it where that fails; Taken."""
-    image = create_image(path, size_bytes)
-    image.is_nameless = True
-    try:
-        yield image
-    except BaseException:
-        image.close()
-        os.unlink(path)
-        raise
-    image.is_nameless = False
+def taken(name: str) -> Taken:
+    """That a new image can't have a name which is there."""
+    return Taken(f"{name}: it exists, and a new image is not written over it; choose another name, or remove it first")
+
+
+def unmade(name: str, error: Exception) -> DeviceError:
+    """The system's error where an image could not be made."""
+    return DeviceError(f"{name}: {getattr(error, 'strerror', None) or error}", number_of(error))
