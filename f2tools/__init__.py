@@ -12,13 +12,14 @@ with f2tools.open("card.img", write=True) as vol:
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, overload
 
 from f2tools.version import __version__
 
+TYPE_CHECKING = False  # `typing` takes as long as the interpreter, and Ctrl-C ends a command only after this module
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Literal, overload
+
     from f2tools.f2fs.volume.volume import File, Volume
     from f2tools.f2fs.write.volume import Policy, WritableVolume
     from f2tools.library import check, extract, scan, undelete
@@ -34,25 +35,29 @@ _FUNCTIONS = {name: name for name in ("check", "extract", "scan", "undelete")} |
 Path = str | os.PathLike[str]
 
 
-@overload
-def open(
-    path: Path,
-    devices: Sequence[Path] = ...,
-    checkpoint: Literal["newest", "older"] = ...,
-    *,
-    write: Literal[False] = ...,
-    recovered: bool = ...,
-    keys: Sequence[Path | bytes] = ...,
-) -> Volume: ...
-@overload
-def open(
-    path: Path,
-    devices: Sequence[Path] = ...,
-    checkpoint: Literal["newest"] = ...,
-    *,
-    write: Literal[True],
-    policy: Policy | None = ...,
-) -> WritableVolume: ...
+if TYPE_CHECKING:
+
+    @overload
+    def open(
+        path: Path,
+        devices: Sequence[Path] = ...,
+        checkpoint: Literal["newest", "older"] = ...,
+        *,
+        write: Literal[False] = ...,
+        recovered: bool = ...,
+        keys: Sequence[Path | bytes] = ...,
+    ) -> Volume: ...
+    @overload
+    def open(
+        path: Path,
+        devices: Sequence[Path] = ...,
+        checkpoint: Literal["newest"] = ...,
+        *,
+        write: Literal[True],
+        policy: Policy | None = ...,
+    ) -> WritableVolume: ...
+
+
 def open(
     path: Path,
     devices: Sequence[Path] = (),
@@ -101,6 +106,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(volume, name)
     if name in _FUNCTIONS:
+        from importlib import import_module
+
         return getattr(import_module("f2tools.library"), _FUNCTIONS[name])
     if name in ("Policy", "WritableVolume"):
         from f2tools.f2fs.write import volume as writer

@@ -11,7 +11,7 @@ import click
 
 from f2tools.groups import LazyGroup
 from f2tools.options import say_error
-from f2tools.process import settle
+from f2tools.process import settle, told_to_end
 
 TOOLS = {
     "mkfs": ("f2tools.mkfs.cli:mkfs", "Format an image or a device as F2FS."),
@@ -120,15 +120,10 @@ def main() -> None:
 def run() -> None:
     """Run the command line; the exit code tells who must act: docs/cli.md begins with what each of them means."""
     settle()
-    _open_what_is_closed()
-    _write_what_the_terminal_can()
     try:
-        code = _run_main()
-        if not code:
-            sys.stdout.flush()
-    except (ReaderGone, BrokenPipeError):
-        code = 141
-    except Exception as error:
+        with told_to_end():
+            code = _run()
+    except KeyboardInterrupt as error:  # while the end was being told
         code = say_error(error)
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -136,6 +131,20 @@ def run() -> None:
         except OSError:  # said already; what is left would be written once more at the end
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)
+
+
+def _run() -> int:
+    _open_what_is_closed()
+    _write_what_the_terminal_can()
+    try:
+        code = _run_main()
+        if not code:
+            sys.stdout.flush()
+        return code
+    except (ReaderGone, BrokenPipeError):
+        return 141
+    except (Exception, KeyboardInterrupt) as error:
+        return say_error(error)
 
 
 def _run_main() -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools.errors import UNFORESEEN, Corrupt, F2fsError, Taken, Usage
+from f2tools.process import Stopped
 from f2tools.sizes import parse_size
 from f2tools.text import command_line, printable, printable_lines
 
@@ -56,6 +57,8 @@ class CheckCommand(click.Command):
             if isinstance(error, BrokenPipeError):
                 raise
             raise F2fsError(said_by_system(error)) from None
+        except Stopped:
+            raise
         except (KeyboardInterrupt, click.Abort):
             click.echo("f2tools: interrupted", err=True)
             ctx.exit(CANCELLED)

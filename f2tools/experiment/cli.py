@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +17,7 @@ from f2tools.experiment.registry import EXPERIMENTS, experiment
 from f2tools.experiment.systems import FILE_SYSTEMS
 from f2tools.groups import Group, meant
 from f2tools.options import FileName, json_option, print_json, progress, said_of
+from f2tools.process import told_to_end
 from f2tools.text import printable
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ def _run(
     store.begin(chosen, setting, force)
     reports: list[ExperimentReport] = []
     try:
-        with _told_to_end():
+        with told_to_end():
             for report in run(
                 chosen, setting, store, jobs or len(os.sched_getaffinity(0)), progress,
                 lambda text: click.echo(text, err=True),
@@ -178,23 +177,6 @@ def _run(
         click.echo("")
     if store.directory is not None:
         click.echo(f"{printable(str(store.directory / 'report.html'))}: the report, with figures")
-
-
-@contextmanager
-def _told_to_end() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a run as Ctrl-C does: guests and temporary files go too."""
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) == signal.SIG_DFL]
-    for number in numbers:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
 
 
 def _of_their_size(chosen: list[Experiment], setting: Setting) -> list[Experiment]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
-from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 from f2tools.device.media.remote import without_credentials
@@ -15,6 +13,7 @@ from f2tools.fsck.check import DEFAULT_MEMORY, CheckReport, check
 from f2tools.fsck.facts.image import open_image
 from f2tools.fsck.report import summary_of
 from f2tools.options import FAILED, FINDINGS_LEFT, FINE, said_by_system
+from f2tools.process import processes
 
 
 class Row(NamedTuple):
@@ -59,5 +58,5 @@ def check_many(images: Sequence[str], jobs: int | None = None, memory: int = DEF
     if jobs < 2:
         yield from (check_one(image, memory, content) for image in images)
         return
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        yield from pool.map(check_one, images, repeat(memory), repeat(content))
+    with processes(jobs, "spawn") as mapped:
+        yield from mapped(check_one, images, repeat(memory), repeat(content))

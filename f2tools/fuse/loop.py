@@ -176,8 +176,11 @@ class Loop:
 
     @contextmanager
     def ended_by_signals(self) -> Iterator[None]:
-        """Within this, a signal ends the session."""
-        before = {number: signal.signal(number, self.stop) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+        """Within this, a signal ends the session; not SIGHUP under nohup."""
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, self.stop) for number in numbers}
         try:
             yield
         finally:

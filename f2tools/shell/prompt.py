@@ -6,6 +6,7 @@ nothing unless it is used.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import click
 from f2tools.errors import F2fsError
 from f2tools.f2fs.volume.glob import beginning
 from f2tools.newfile import create_directory
+from f2tools.process import Stopped
 from f2tools.shell.commands import ALL, CHANGING, READING, command_of
 from f2tools.shell.shell import Left, Shell
 from f2tools.text import printable
@@ -33,6 +35,8 @@ def talk(shell: Shell) -> None:
     while True:
         try:
             line = input(f"{printable(os.path.basename(shell.image))}:{printable(shell.directory)}> ")
+        except Stopped:
+            raise
         except KeyboardInterrupt:
             click.echo()
             continue
@@ -46,7 +50,6 @@ def talk(shell: Shell) -> None:
 
 
 def _prepare(shell: Shell) -> None:
-    import atexit
     import readline
 
     found: list[str] = []

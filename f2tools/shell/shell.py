@@ -21,6 +21,7 @@ from f2tools.errors import F2fsError, Usage
 from f2tools.f2fs.volume.glob import expand
 from f2tools.f2fs.volume.volume import Volume, open_volume
 from f2tools.options import say_error
+from f2tools.process import Stopped
 from f2tools.shell.commands import ALL, CHANGING, OWN, PATHS, READING, as_cp, command_of, summary
 from f2tools.text import command_line, printable
 
@@ -66,7 +67,7 @@ class Shell:
         try:
             words = words_of(line)
             return self._do(words) if words else 0
-        except (Left, BrokenPipeError):
+        except (Left, BrokenPipeError, Stopped):
             raise
         except (Exception, KeyboardInterrupt) as error:
             return say_error(error)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from f2tools.errors import Usage
+from f2tools.process import processes
 from f2tools.text import printable
 from f2tools.trace.analyze import AnalysisRequest, analyze
 from f2tools.trace.metrics.catalogue import flat, label, rendering, unit
@@ -56,8 +56,8 @@ def compare(requests: list[AnalysisRequest], baseline: str, jobs: int = 1) -> Co
     """Analyze each trace, `jobs` at a time."""
     names = [request.trace for request in requests]
     if jobs > 1 and len(requests) > 1:
-        with ProcessPoolExecutor(min(jobs, len(requests))) as pool:
-            reports = list(pool.map(_report, requests))
+        with processes(min(jobs, len(requests)), "fork") as mapped:
+            reports = list(mapped(_report, requests))
     else:
         reports = [_report(request) for request in requests]
     found = dict(zip(names, reports, strict=True))
