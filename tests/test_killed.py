@@ -32,7 +32,10 @@ def killed_at(call: str, when: int, number: signal.Signals, directory: Path, *co
     """The exit code, as the shell has it, of a command that gets a signal at that call of that system call."""
     inject = ["-e", f"trace={call}", "-e", f"inject={call}:signal={number.name[3:]}:when={when}"]
     words = [*TRACED, *inject, *F2TOOLS, *map(str, command)]
-    code = subprocess.run(words, cwd=directory, capture_output=True, timeout=120).returncode
+    done = subprocess.run(words, cwd=directory, capture_output=True, timeout=120, text=True)
+    said = "" if number == signal.SIGKILL else "f2tools: interrupted"
+    assert done.stderr.strip() == said, done.stderr
+    code = done.returncode
     return 128 - code if code < 0 else code
 
 

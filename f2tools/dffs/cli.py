@@ -97,8 +97,9 @@ def _make_filled(flash: str, shape: Shape, bad: tuple[int, ...], source: str, xa
 
             def filled(chip: Nand) -> None:
                 nonlocal into
-                with open_for_writing(chip) as volume:
-                    into = fill(volume, ROOT_ID, tree, bar.advance)
+                volume = open_for_writing(chip)  # where that fails nothing is left, and so nothing is closed
+                into = fill(volume, ROOT_ID, tree, bar.advance)
+                volume.close()
 
             make_image(flash, shape, bad=bad, filled=filled)
         for note in tree.notes:
