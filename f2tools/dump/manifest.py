@@ -9,7 +9,6 @@ open_error read_error xattr_error.  Files above 64 MiB are hashed by segment, so
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
@@ -32,7 +31,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.node_tree import max_blocks
-from f2tools.f2fs.volume.data import Extent
+from f2tools.f2fs.volume.data import Cluster, Extent
 from f2tools.f2fs.volume.flags import ioctl_flags
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.verity import read_verity
@@ -300,11 +299,11 @@ def _hash_zeros(hashing: Any, count: int) -> None:
 
 
 def segments(file: File, few: list[Extent] | None = None) -> list[tuple[int, int]]:
-    """(offset, length) of what is not a hole, as lseek tells; see f2fs_seek_block() in fs/f2fs/file.c of Linux 6.1.
+    """(offset, length) of what is not a hole, as lseek tells; see f2fs_seek_block() in fs/f2fs/file.c of Linux 6.12.
 
     `few`: what `DataReader.few` says of the file, where it was asked before.
-    Data starts at a written block and ends at an unmapped one.  What is neither, a reserved block or the head of a
-    compressed cluster, starts nothing and ends nothing.
+    Data starts at a written block and ends at an unmapped one; a reserved block starts nothing and ends nothing.  A
+    compressed cluster is data as a whole, where Linux 6.1 has a hole at its head, and at what was released of it.
     """
     inode = file.inode
     if not inode.i_size:
@@ -338,18 +337,11 @@ def _not_null(file: File, few: list[Extent] | None) -> Iterator[tuple[int, int, 
             if item.fofs < count:
                 yield item.fofs, min(item.count, count - item.fofs), item.blkaddr != NEW_ADDR
         return
-    if not inode.compressed:
-        for item in data.layout(inode, 0, count):
-            assert isinstance(item, Extent)
-            yield item.fofs, item.count, item.blkaddr != NEW_ADDR
-        return
-    for fofs, addrs in data.spans(inode, 0, count):
-        addrs = addrs[: count - fofs]
-        kind = np.where(addrs == NULL_ADDR, 0, np.where((addrs == NEW_ADDR) | (addrs == COMPRESS_ADDR), 1, 2))
-        edges = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), kind.size]
-        for low, high in itertools.pairwise(edges):
-            if low < high and kind[low]:
-                yield fofs + low, high - low, bool(kind[low] == 2)
+    for item in data.layout(inode, 0, count):
+        if item.fofs >= count:  # of a compressed file, the rest of the cluster that i_size lies in
+            return
+        blocks = item.count if isinstance(item, Extent) else inode.cluster_size
+        yield item.fofs, min(blocks, count - item.fofs), isinstance(item, Cluster) or item.blkaddr != NEW_ADDR
 
 
 # -- FIEMAP -----------------------------------------------------------------------------------------------------------

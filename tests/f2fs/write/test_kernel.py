@@ -16,6 +16,7 @@ import pytest
 from f2tools.dump.manifest import manifest
 from tests.f2fs.write.volumes import FULL, Twin, fresh, judge, reading, writable
 from tests.f2fs.write.workload import Workload
+from tests.images import with_whole_clusters
 from tests.kernel.guest import MAX_IMAGES, Guest, Result
 
 FEW = ("small", "churn")
@@ -108,6 +109,7 @@ def tree_of(path: Path) -> dict[str, Any]:
 
 def assert_as_the_kernel(ours: dict[str, Any], kernel: dict[str, Any], context: str) -> None:
     """Two manifests tell of the same tree and the same room."""
+    kernel = with_whole_clusters(kernel)
     said: list[Any] = [("errors", kernel["errors"])] if "errors" in kernel else []
     mine, theirs = ours["entries"], kernel["entries"]
     said += [(path, "only with us") for path in mine.keys() - theirs.keys()]
