@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import f2tools
 from tests.f2fs.write.volumes import fresh
 from tests.judges import missing_judge
 from tests.mount.mounted import both_servers, mounted, need_fuse
@@ -23,23 +24,24 @@ pytestmark = [
     pytest.mark.xdist_group("namespaces"),  # one made meanwhile has a copy of every mount
 ]
 
-# In a mount namespace of its own: /dev/fuse for everybody, the directory that is closed around Python open, and then
-# the user's lines, as that user.
+# In a mount namespace of its own: /dev/fuse for everybody, the directories that are closed around Python and what it
+# runs open, and then the user's lines, as that user.
 AS_USER = """
 set -e
-stage=$1 closed=$2 lines=$3; shift 3
+stage=$1 lines=$2; shift 2
 mount -t tmpfs -o mode=755,dev tmpfs "$stage"
 mknod -m 666 "$stage/fuse" c 10 229
 mount --bind "$stage/fuse" /dev/fuse
-if [ -n "$closed" ]; then
-    mkdir "$stage/way"
+for closed; do
+    way="$stage/way$closed"
+    mkdir -p "$way"
     for directory in "$closed"/* "$closed"/.[!.]*; do
         [ -d "$directory" ] && [ ! -L "$directory" ] || continue
-        mkdir "$stage/way/${directory##*/}"
-        mount --bind "$directory" "$stage/way/${directory##*/}"
+        mkdir "$way/${directory##*/}"
+        mount --bind "$directory" "$way/${directory##*/}"
     done
-    mount --rbind "$stage/way" "$closed"
-fi
+    mount --rbind "$way" "$closed"
+done
 exec setpriv --reuid=65534 --regid=65534 --clear-groups env XDG_RUNTIME_DIR= HOME="$PWD/mine" sh -c "$lines"
 """
 
@@ -61,17 +63,24 @@ def place() -> Iterator[Path]:
         yield directory
 
 
+def closed_to_users() -> list[Path]:
+    """The outermost directories that are closed around Python, its environment and its modules, such as /root."""
+    found: set[Path] = set()
+    for needed in (os.path.realpath(sys.executable), sys.executable, f2tools.__file__):
+        closed = [above for above in Path(needed).parents if not above.stat().st_mode & 0o001]
+        found.update(closed[-1:])
+    return sorted(found)
+
+
 @pytest.fixture
 def as_user(place: Path) -> Callable[[str], str]:
     """Run lines of a shell as a user without rights, in `place`; all that they said."""
 
     def run(lines: str) -> str:
-        program = Path(os.path.realpath(sys.executable))
-        closed = [above for above in program.parents if not above.stat().st_mode & 0o001]
         words = [
             place / "stage",
-            closed[-1] if closed else "",
             f'f2tools() {{ "{sys.executable}" -m f2tools "$@"; }}\n{lines}',
+            *closed_to_users(),
         ]
         (place / "stage").mkdir(exist_ok=True)
         done = subprocess.run(
