@@ -115,11 +115,8 @@ def test_an_image_that_may_not_be_read_is_8_like_one_that_is_not_there(tmp_path:
     image = tmp_path / "secret.img"
     image.write_bytes(reference("plain").path.read_bytes()[:8192])
     image.chmod(0)
-    nobody = ["setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all"] if os.geteuid() == 0 else []
-    for directory in (tmp_path, *tmp_path.parents) if nobody else ():
-        if directory != Path("/tmp") and directory.is_relative_to("/tmp"):
-            directory.chmod(directory.stat().st_mode | 0o055)
-    done = subprocess.run([*nobody, F2TOOLS, "dump", "info", image], capture_output=True, text=True, check=False)
+    powerless = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []  # root's name without root's rights
+    done = subprocess.run([*powerless, F2TOOLS, "dump", "info", image], capture_output=True, text=True, check=False)
     assert done.returncode == 8, done.stderr
     assert "Permission denied" in done.stderr
     assert len(done.stderr.splitlines()) == 1
