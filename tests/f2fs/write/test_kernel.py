@@ -69,6 +69,7 @@ HARMLESS += (
     "recover_inode:",
     "recover_dentry:",
     "recover_data:",
+    "Checking entire write pointers",  # of a zoned device; Linux 6.12 says so
 )
 
 # The kernel mounts, writes down, changes, writes down again: $LOGS and $MORE have a word for each image.
