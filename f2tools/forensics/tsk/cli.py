@@ -89,13 +89,12 @@ def _zone_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _clock(zone: str, skew: int) -> Clock:
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
     from f2tools.forensics.tsk.meta import Clock
+    from f2tools.forensics.tsk.zones import zone_of
 
     try:
-        return Clock(ZoneInfo(zone), skew)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return Clock(zone_of(zone), skew)
+    except ValueError:
         raise Usage(f"{zone!r} is no time zone that this machine knows, as UTC, EST5EDT or Europe/Berlin") from None
 
 
