@@ -130,7 +130,9 @@ def _whole_clusters(entry: dict[str, Any]) -> dict[str, Any]:
         for logical, _, length, flags in entry.get("extents", [])
         if flags & FIEMAP_EXTENT_ENCODED and not flags & FIEMAP_EXTENT_UNWRITTEN and logical < size
     ]
-    if len(shown := entry.get("extents", [])) == EXTENTS_SHOWN:  # the rest is not shown: there, what begins behind a head
+    if (
+        len(shown := entry.get("extents", [])) == EXTENTS_SHOWN
+    ):  # the rest is not shown: there, what begins behind a head
         cluster, end = HOLE << entry["compress"]["log_cluster_size"], sum(shown[-1][0:3:2])
         heads = [start - HOLE for start, _ in ranges if start > end and start % cluster == HOLE]
         ranges += [[head, min(head + cluster, size)] for head in heads]

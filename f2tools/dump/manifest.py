@@ -13,8 +13,6 @@ import json
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
-import numpy as np
-
 from f2tools.copyout.walk import Lost, shown, walk
 from f2tools.errors import Corrupt, F2fsError, Unsupported
 from f2tools.f2fs.layout.constants import (

@@ -69,7 +69,8 @@ class FileContexts:
     """Labels by the regular expressions of a file_contexts file.
 
     An expression is matched against the whole path.  A path that is spelled out has precedence over expressions, and of
-    several the later line counts, as in selabel_lookup() of libselinux; `<<none>>` leaves the file without a label.
+    several the later line counts, as in selabel_lookup() of libselinux up to 3.7; `<<none>>` leaves the file without a
+    label.
     """
 
     def __init__(self, lines: Sequence[bytes], name: str = "file_contexts") -> None:

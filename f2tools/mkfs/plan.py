@@ -1,7 +1,8 @@
 """What a volume will look like: from options and device sizes to every address and count.  Pure; nothing is touched.
 
-The arithmetic is that of mkfs.f2fs 1.16 (f2fs_prepare_super_block() in mkfs/f2fs_format.c), so that the same options
-give the same volume, integer division and truncation included.  Where we differ, a comment says so and why.
+The arithmetic is that of mkfs.f2fs after its release 1.16.0, which hid two sections for open logs where it is six now
+(f2fs_prepare_super_block() in mkfs/f2fs_format.c), so that the same options give the same volume, integer division
+and truncation included.  Where we differ, a comment says so and why.
 """
 
 from __future__ import annotations

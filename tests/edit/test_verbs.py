@@ -391,7 +391,7 @@ def rights(top: Path) -> dict[str, Any]:
 
 
 def leaves_acls(directory: Path) -> bool:
-    """Whether the installed cp -a leaves what a copy inherits: that of coreutils 9.7 does, up to 9.5 it is taken away."""
+    """Whether the installed cp -a leaves what a copy inherits: coreutils 9.7 does so, 9.1 takes it away."""
     for name in ("from", "below"):
         (directory / "probe" / name).mkdir(parents=True)
     os.setxattr(directory / "probe" / "below", "system.posix_acl_default", ACL)

@@ -93,11 +93,25 @@ def ours(contexts: FileContexts, form: str, paths: list[str]) -> list[str]:
     return [(label or b"<<none>>").decode() for label in found]
 
 
+def is_reworked(directory: Path) -> bool:
+    """Whether libselinux is one of 3.8, which reads some lines otherwise than those up to 3.7.
+
+    A backslash and a letter make an expression, where they were as good as a path that is spelled out; `<<none>>`
+    counts before a later line with fewer directories that are spelled out; of `//a|/b` no first slash is split off.
+    """
+    (directory / "probe").write_text("/\\w\tu:object_r:spelled:s0\n/.*\tu:object_r:later:s0\n")
+    return judge(directory / "probe", "f", ["/a"]) == ["u:object_r:later:s0"]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_labels_of_a_phone(form: str, tmp_path: Path) -> None:
     (tmp_path / "fc").write_text(ANDROID)
     contexts = read_file_contexts([str(tmp_path / "fc")])
     wanted = judge(tmp_path / "fc", form, PATHS)
+    if is_reworked(tmp_path):
+        later = PATHS.index("/mnt/x/nothing")
+        assert wanted[later] == "<<none>>"
+        wanted[later] = "u:object_r:mnt:s0"
     assert dict(zip(PATHS, ours(contexts, form, PATHS), strict=True)) == dict(zip(PATHS, wanted, strict=True))
     assert len(set(wanted)) > 5
 
@@ -107,6 +121,12 @@ PIECES = (
     "a", "b", "lib", r"a\.b", r"x\+y", "(a|b)", "(a|ab)?", "[ab]", "[^a]", ".*", ".", "a?", "b*", "lib(64)?", "(/.*)?",
     "/a", "/", "(a|(b|lib))", "a{1,2}", "(lib|a)+", "(?:a|b)", "(a|b)*", "(a|)", "b+", r"\w", "(a|.b)?",
 )  # fmt: skip
+
+
+def is_read_otherwise(pattern: str) -> bool:
+    """Whether libselinux 3.8 reads it otherwise than older ones: `\\w` as all that is special, or two slashes first."""
+    only_letters = r"\w" in pattern and not set(re.sub(r"\\.", "", pattern)) & set(".^$?*+|[({")
+    return only_letters or (pattern.startswith("//") and "|" in pattern)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -119,6 +139,8 @@ def test_labels_by_chance(seed: int, tmp_path: Path) -> None:
             pattern += "|/" + rng.choice(PIECES)
         kind = rng.choice(("", "", "", "--", "-d"))
         rules.setdefault((pattern, kind), f"u:object_r:t{number}:s0")
+    if is_reworked(tmp_path):
+        rules = {rule: label for rule, label in rules.items() if not is_read_otherwise(rule[0])}
     lines = [f"{pattern}\t{kind}\t{label}" for (pattern, kind), label in rules.items()]
     (tmp_path / "fc").write_text("\n".join(lines) + "\n")
     paths = ["/" + "/".join(rng.choice(WORDS) for _ in range(rng.randrange(1, 4))) for _ in range(150)]

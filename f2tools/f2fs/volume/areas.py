@@ -1,7 +1,7 @@
 """How large the metadata areas of a volume are, and how much of it files don't get.  Pure arithmetic.
 
-It is that of mkfs.f2fs 1.16 (f2fs_prepare_super_block() in mkfs/f2fs_format.c), integer division and truncation
-included, so that a volume that is formatted and one that is resized look alike.
+It is that of mkfs.f2fs after its release 1.16.0 (f2fs_prepare_super_block() in mkfs/f2fs_format.c), integer division
+and truncation included, so that a volume that is formatted and one that is resized look alike.
 """
 
 from __future__ import annotations

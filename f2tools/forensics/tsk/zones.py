@@ -1,7 +1,7 @@
 """Time zones by name, or spelled out as POSIX has them in TZ: `EST5EDT`, `CET-1CEST,M3.5.0,M10.5.0/3`.
 
-Names are looked up among the machine's zones.  Some that The Sleuth Kit's users write are no longer there (Debian 13 has
-EST5EDT in a package of its own); the C library, and so The Sleuth Kit, then reads the name itself.
+Names are looked up among the machine's zones.  Some that The Sleuth Kit's users write may not be there: Debian 13 has
+EST5EDT in a package of its own.  The C library, and so The Sleuth Kit, then reads the name itself.
 """
 
 from __future__ import annotations
