@@ -52,7 +52,8 @@ NO_SECTOR = (1 << 64) - 1  # of a request that has none, such as a flush; blktra
 SHOWN = 60, 60  # bytes at the beginning and at the end of a line that can't be read
 
 BLKPARSE = re.compile(
-    rb"\s*(\d{1,5}),(\d{1,7})\s+(\d{1,6})\s+(" + NUMBER + rb")\s+(\d{1,10})\.(\d{1,9})\s+(\d{1,10})\s+([A-Za-z]{1,2})"
+    rb"\s*(\d{1,5}),(\d{1,7})\s+(\d{1,6})\s+(" + NUMBER + rb")\s+(\d{1,10})\.(\d{1,9})\s+(\d{1,10})"
+    rb"(?:\s+[0-9a-f]{1,16},[0-9a-f]{1,16})?\s+([A-Za-z]{1,2})"  # blktrace 1.3: the cgroup, if one is known
     rb"(?:\s+(\w{1,8}))?(?:\s+(" + NUMBER + rb")(?:\s+([+/])\s+(" + NUMBER + rb"))?(?:\s|$))?(.*)$"
 )
 STARTS_LIKE_BLKPARSE = re.compile(rb"\s*\d+,\d+\s")

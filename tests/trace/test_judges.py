@@ -29,7 +29,7 @@ def blkparse(prefix: Path) -> str:
 
 def lines_of(text: str) -> list[str]:
     """Its lines of events; messages are no events."""
-    return [line for line in text.splitlines() if re.match(r" *\d+,\d+ ", line) and "  m   N" not in line]
+    return [line for line in text.splitlines() if re.match(r" *\d+,\d+ ", line) and not re.search(r"  m  +N ", line)]
 
 
 def btt(prefix: Path) -> str:
@@ -152,3 +152,15 @@ def test_on_real_traces_each_difference_to_btt_is_known(tmp_path: Path, name: st
     assert theirs[3] <= mine
     if theirs[3] == mine:
         assert theirs[2] == f"{max(part['max'] for part in report['latency']['q2c'].values()) / 1e9:.9f}"
+
+
+def test_the_cgroup_that_blktrace_1_3_prints_changes_nothing(tmp_path: Path) -> None:
+    """It stands between process and action, of events and of messages."""
+    events = "254,0 1 1 0.000000100 149 {}Q R 8 + 8 [m]\n254,0 1 2 0.000000200 149 {}D R 8 + 8 [m]\n"
+    text = events + "254,0 0 0 0.000000300 149 {}m N phase run\n254,0 1 3 0.000000400 0 {}C R 8 + 8 [0]\n"
+    reports = []
+    for cgroup in ("", "1,0  ", "1f2a,1b  "):
+        (tmp_path / "x.txt").write_text(text.replace("{}", cgroup))
+        reports.append(analyze(AnalysisRequest(str(tmp_path / "x.txt"))).report)
+    assert reports[0]["events"] == 3
+    assert reports[0] == reports[1] == reports[2]
