@@ -1054,7 +1054,7 @@ FSYNC_BEHIND = _problem(
 FSYNC_DEFECT = _problem(
     "R005", "fsync-defect", WARNING, "what was fsync'ed after the checkpoint comes back with a defect",
     "The next mount brings it back, and then this is wrong.  It is looked for where all else is sound.",
-    "it comes back, and is repaired as if it had been there before",
+    "none of its own: it comes back, and is repaired as if it had been there before",
 )  # fmt: skip
 ZONE_POINTER = _problem(
     "W001", "zone-write-pointer", ERROR, "a zone's write pointer is not where the log is",
