@@ -52,6 +52,11 @@ class Device(ABC):
         """Say that a range isn't needed any more: what it reads as then is undefined.  Cheaper than `discard`."""
         self.discard(offset, length)
 
+    @property
+    def trims_to_zeros(self) -> bool:
+        """Whether what `trim` takes reads as zeros all the same, or stays as it was."""
+        return True
+
     def resize(self, size_bytes: int) -> None:
         """Make the device longer, by zeros, or shorter; DeviceError where its size is fixed."""
         raise DeviceError(f"{self.name}: its size can't be changed")

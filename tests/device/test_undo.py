@@ -550,13 +550,69 @@ def test_what_something_else_wrote_over_changes_far_behind_is_told(tmp_path: Pat
         assert not list(image.data_ranges(far, 1 << 20))
 
 
+class Disk(Memory):
+    """As a disk that promises nothing of what was given up, and keeps it."""
+
+    def trim(self, offset: int, length: int) -> None:
+        self.check_range(offset, length)
+
+    @property
+    def trims_to_zeros(self) -> bool:
+        return False
+
+
 def test_what_was_given_up_may_hold_anything(tmp_path: Path) -> None:
+    before = untouched(tmp_path / "image")
+    device = Disk(before)
+    with UndoLog(device, tmp_path / "log") as log:
+        log.trim(40000, 20000)
+    (tmp_path / "log").write_bytes(unsealed((tmp_path / "log").read_bytes()))
+    device.content[40960:50000] = noise(9040, 8)
+    apply_undo(tmp_path / "log", device)
+    assert device.content == before
+
+
+def test_what_was_given_up_where_that_leaves_zeros_is_zeros(tmp_path: Path) -> None:
     before = untouched(tmp_path / "image")
     device = Memory(before)
     with UndoLog(device, tmp_path / "log") as log:
         log.trim(40000, 20000)
     (tmp_path / "log").write_bytes(unsealed((tmp_path / "log").read_bytes()))
     device.content[40960:50000] = noise(9040, 8)
+    with pytest.raises(DeviceError, match="its bytes at offset 0xa000 were changed by something"):
+        apply_undo(tmp_path / "log", device)
+
+
+@pytest.mark.parametrize("what", ["pwrite", "write_zeroes"])
+def test_what_was_given_up_and_written_then_is_as_written(tmp_path: Path, what: str) -> None:
+    before = untouched(tmp_path / "image")
+    device = Disk(before)
+    with UndoLog(device, tmp_path / "log") as log:
+        log.trim(40000, 40000)
+        if what == "pwrite":
+            log.pwrite(45056, noise(4096, 8))
+        else:
+            log.write_zeroes(45056, 4096)
+    (tmp_path / "log").write_bytes(unsealed((tmp_path / "log").read_bytes()))
+    written = bytes(device.content)
+    for content in (b"\0" * 4096, b"\xff" * 4096, before[45056:49152], written[45056:49152]):
+        there = Disk(written)
+        there.content[45056:49152] = content
+        apply_undo(tmp_path / "log", there)
+        assert there.content == before
+    device.content[46000] ^= 1
+    with pytest.raises(DeviceError, match="its bytes at offset 0xb200 were changed by something"):
+        apply_undo(tmp_path / "log", device)
+
+
+def test_what_was_written_and_given_up_then_may_hold_anything(tmp_path: Path) -> None:
+    before = untouched(tmp_path / "image")
+    device = Disk(before)
+    with UndoLog(device, tmp_path / "log") as log:
+        log.pwrite(45056, noise(4096, 8))
+        log.trim(40000, 40000)
+    (tmp_path / "log").write_bytes(unsealed((tmp_path / "log").read_bytes()))
+    device.content[46000:47000] = noise(1000, 9)
     apply_undo(tmp_path / "log", device)
     assert device.content == before
 

@@ -16,9 +16,12 @@ from click.testing import CliRunner
 
 from f2tools.cli import main
 from f2tools.device import open_device
+from f2tools.device.changes import undo as undo_module
 from f2tools.device.changes.undo import UndoLog
-from f2tools.device.media.image import open_image
+from f2tools.device.changes.undo_log import TRIMMED, ZEROED, ReadLog
+from f2tools.device.media.image import FileDevice, open_image
 from f2tools.dffs.write import open_for_writing
+from f2tools.errors import DeviceError, Unsealed
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.write.volume import WritableVolume
 from tests.images import reference
@@ -92,8 +95,8 @@ def test_a_command_without_a_log_came_after_that(tmp_path: Path) -> None:
     assert done("dump", "cat", image, "/gr") == Path("/etc/group").read_text()
 
 
-def kill_at(write: int, image: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`cp` that is killed at a write to the image; 0: before it seals its log."""
+def kill_at(write: int, image: Path, log: Path, monkeypatch: pytest.MonkeyPatch, *command: object) -> None:
+    """`cp`, or the command, that is killed at a write to the image; 0: before it seals its log."""
     pid = os.fork()
     if pid:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
@@ -114,7 +117,8 @@ def kill_at(write: int, image: Path, log: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(UndoLog, "pwrite", pwrite)
         if not write:
             monkeypatch.setattr(UndoLog, "close", close)
-        CliRunner().invoke(main, ["cp", "/etc/services", f"{image}:/new", "--undo", str(log)])
+        words = command or ("cp", "/etc/services", f"{image}:/new")
+        CliRunner().invoke(main, [*map(str, words), "--undo", str(log)])
     finally:
         os._exit(0)
 
@@ -149,6 +153,87 @@ def test_a_file_was_fsynced_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     done("recover", image, "--apply")
     refuses(log, image)
     assert done("dump", "cat", image, "/kept") == "precious\n" * 1000
+
+
+def give_up_and_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on images are as disks that promise nothing of what is given up."""
+    monkeypatch.setattr(FileDevice, "trim", lambda *_: None)
+    monkeypatch.setattr(FileDevice, "trims_to_zeros", False)
+
+
+@pytest.mark.parametrize("disk", [False, True])
+@pytest.mark.parametrize("later", ["cp", "fsync", "overwritten"])
+def test_formatting_was_killed_before_its_seal_and_others_came_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: str, disk: bool
+) -> None:
+    image, log = reference("base").copy(tmp_path).path, tmp_path / "undo"
+    before = digest(image)
+    with monkeypatch.context() as patch:
+        if disk:
+            give_up_and_keep(patch)
+        kill_at(0, image, log, patch, "mkfs", "-f", "-q", image)
+    kept = shutil.copyfile(image, tmp_path / "kept")
+    done("undo", log, kept)
+    assert digest(kept) == before
+    if later == "cp":
+        done("cp", "/etc/passwd", f"{image}:/later")
+    elif later == "fsync":
+        fsync_and_crash(image, b"later", b"precious\n" * 1000)
+    else:
+        with open_image(image, write=True) as device:
+            device.pwrite(device.size_bytes - (5 << 20), b"precious")
+        if disk:  # which may have made that of what was given up
+            done("undo", log, image)
+            assert digest(image) == before
+            return
+    refuses(log, image)
+
+
+def test_where_there_is_no_room_for_the_seal_of_a_format_later_work_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> bytes:
+        raise DeviceError("No space left on device")
+
+    image, log = reference("base").copy(tmp_path).path, tmp_path / "undo"
+    with monkeypatch.context() as patch:
+        patch.setattr(undo_module, "seal", no_room)
+        result = CliRunner().invoke(main, ["mkfs", "-f", "-q", str(image), "--undo", str(log)])
+        assert isinstance(result.exception, Unsealed)
+    done("cp", "/etc/passwd", f"{image}:/later")
+    refuses(log, image)
+
+
+@pytest.mark.parametrize("disk", [False, True])
+def test_what_was_written_since_where_cleaning_gave_segments_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: bool
+) -> None:
+    image, log = tmp_path / "a.img", tmp_path / "undo"
+    done("mkfs", image, "--size", "256M", "-q")
+    (tmp_path / "data").write_bytes(os.urandom(5 << 20))
+    for number in range(6):
+        done("cp", tmp_path / "data", f"{image}:/{number}")
+    for number in range(0, 6, 2):
+        done("rm", f"{image}:/{number}")
+    before = digest(image)
+    with monkeypatch.context() as patch:
+        if disk:
+            give_up_and_keep(patch)
+        kill_at(0, image, log, patch, "clean", "--discard", image)
+    kept = shutil.copyfile(image, tmp_path / "kept")
+    done("undo", log, kept)
+    assert digest(kept) == before
+    with open_image(log) as file:
+        rows = ReadLog(file).records
+        given_up = rows[rows["kind"] == (TRIMMED if disk else ZEROED)]
+    assert given_up.size
+    if not disk:
+        shutil.copyfile(image, kept)
+        with open_image(kept, write=True) as device:
+            device.pwrite(int(given_up["offset"][-1]) + 8192, b"precious")
+        refuses(log, kept)
+    fsync_and_crash(image, b"later", b"precious\n" * 1000)
+    refuses(log, image)
 
 
 def test_what_was_fsynced_before_the_command_is_no_change(tmp_path: Path) -> None:

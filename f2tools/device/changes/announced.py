@@ -44,17 +44,24 @@ def numbers(keys: Keys, data: bytes | memoryview) -> Numbers:
 
 
 class Announced:
-    """What a log that was read says: of `rows`, tables with `offset`, `length` and `position`, those of what was
-    written, of what became zeros, and of what was given up and may hold anything."""
+    """What a log that was read says, by its records, with `offset`, `length` and `position`, of what was written, what
+    became zeros, and what was given up.
+
+    What was given up may hold anything, until it is written: a kill before that write, or a lost cache of the disk,
+    leaves one of what it held, zeros, and ones, which is what disks make of it.
+    """
 
     def __init__(self, file: FileDevice, identity: bytes, written: Any, zeroed: Any, trimmed: Any) -> None:
         self._file = file
         self._keys = keys_of(identity)
         self._written = written[np.argsort(written["offset"], kind="stable")]
         self._zeroed, self._trimmed = _sectors(zeroed), _sectors(trimmed)
+        self._anything = _given_up_last(written, zeroed, trimmed)
+        self._ones = numbers(self._keys, b"\xff" * SECTOR)[0]
 
-    def has(self, offset: int, content: bytes) -> NDArray[np.bool_]:
-        """Of each sector of what lies at `offset`, which is a multiple of 512, whether it is as announced."""
+    def has(self, offset: int, content: bytes, *, given_up: bool = True) -> NDArray[np.bool_]:
+        """Of each sector of what lies at `offset`, which is a multiple of 512, whether it is as announced; without
+        `given_up`, as announced to be written."""
         found = numbers(self._keys, content)
         first, end = offset // SECTOR, offset // SECTOR + found.size
         same = np.zeros(found.size, np.bool_)
@@ -68,9 +75,36 @@ class Announced:
                 same[begin - first : stop - first] |= np.frombuffer(raw, "<u4") == found[begin - first : stop - first]
         for begin, stop in self._zeroed.within(first, end):
             same[begin - first : stop - first] |= found[begin - first : stop - first] == 0
-        for begin, stop in self._trimmed.within(first, end):
-            same[begin - first : stop - first] = True
+        if given_up:
+            for begin, stop in self._trimmed.within(first, end):
+                part = found[begin - first : stop - first]
+                same[begin - first : stop - first] |= (part == 0) | (part == self._ones)
+            for begin, stop in self._anything.within(first, end):
+                same[begin - first : stop - first] = True
         return same
+
+
+def _given_up_last(written: Any, zeroed: Any, trimmed: Any) -> RangeSet:
+    """The sectors that were given up, and not written after that; records are in the file as they were made."""
+    found = RangeSet()
+    if not trimmed.size:
+        return found
+    told = [(rows, rows is written, rows is trimmed) for rows in (written, zeroed, trimmed)]
+    events = [
+        (
+            position,
+            offset // SECTOR,
+            -(-(offset + (length // NUMBER * SECTOR if as_numbers else length)) // SECTOR),
+            adds,
+        )
+        for rows, as_numbers, adds in told
+        for position, offset, length in zip(
+            rows["position"].tolist(), rows["offset"].tolist(), rows["length"].tolist(), strict=True
+        )
+    ]
+    for _, begin, end, adds in sorted(events):
+        (found.add if adds else found.remove)(begin, end)
+    return found
 
 
 def _sectors(rows: Any) -> RangeSet:

@@ -110,9 +110,13 @@ class UndoLog(Wrapper):
             self.base.discard(offset, length)
 
     def trim(self, offset: int, length: int) -> None:
-        self._save_zeroed(offset, length, TRIMMED)
+        self._save_zeroed(offset, length, ZEROED if self.trims_to_zeros else TRIMMED)
         with self._changing():
             self.base.trim(offset, length)
+
+    @property
+    def trims_to_zeros(self) -> bool:
+        return self.base.trims_to_zeros
 
     def write_zeroes(self, offset: int, length: int) -> None:
         self._save_zeroed(offset, length)

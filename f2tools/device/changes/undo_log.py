@@ -16,7 +16,8 @@ The file, little-endian, is a header, a place for what is known at the end, and 
     kind 6, NEW     `length` bytes follow: a number of 4 bytes for each sector of 512 from `offset` on, as they are
                     about to become; see `announced`
     kind 7, ZEROED  `length` bytes at `offset` are about to become zeros; nothing follows
-    kind 8, TRIMMED `length` bytes at `offset` are about to be given up, and may read as anything; nothing follows
+    kind 8, TRIMMED `length` bytes at `offset` are about to be given up, and may read as anything until a later record
+                    says what is written there; nothing follows.  Where they read as zeros for certain it is ZEROED
     kind 9, PLACES  `length` bytes follow: u64 offset, u64 length, 8 bytes of BLAKE2b of each place that says in which
                     state the image is; see `places`.  One record for before the first change, one with the SEAL
 
@@ -40,8 +41,9 @@ Whether something else changed the image since is told by these rules; an image 
  1. Each sector whose old content is in the log is as it was, or as the log announced it (version 3).
  2. After undoing, the places that say in which state the image is are where they were, and hold what they held.  So
     no later checkpoint and no later page of a log would be left that leads to what is gone (version 3).
- 3. Of the places that say so now, each group has one whose old content is in the log, or that was as it is before the
-    first change, or at the SEAL.  So nothing was made durable behind what the command wrote (version 3).
+ 3. Of the places that say so now, each group has one whose old content is in the log, and that is as it was or as it
+    was to be written, not only given up; or one that was as it is before the first change, or at the SEAL.  So nothing
+    was made durable behind what the command wrote (version 3).
  4. After a SEAL, the blocks that it covers are as it says or as they were before.  Beside the other rules this serves
     images with something on them whose places are not known.
 
@@ -55,6 +57,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -291,14 +294,16 @@ class ReadLog:
         """DeviceError where a sector whose old content is in the log is neither as it was nor as the log announced."""
         if self.version < 3:
             return
-        rows = {kind: self.records[self.records["kind"] == kind] for kind in (NEW, ZEROED, TRIMMED)}
-        announced = Announced(self.file, self._identity, rows[NEW], rows[ZEROED], rows[TRIMMED])
         for start, stop in self._to_compare(device):
             for at in range(start, stop, PIECE):
-                end = min(at + PIECE, stop)
-                old, found = self._old(at, end)[0], device.pread(at, end - at)
-                if found != old:
-                    self._check_sectors(device, announced, at, old, found)
+                wrong = self._changed_sectors(device, at, min(at + PIECE, stop))
+                if wrong.size:
+                    raise self._changed(device, f"its bytes at offset {at + int(wrong[0]) * SECTOR:#x} were changed")
+
+    @cached_property
+    def _announced(self) -> Announced:
+        rows = {kind: self.records[self.records["kind"] == kind] for kind in (NEW, ZEROED, TRIMMED)}
+        return Announced(self.file, self._identity, rows[NEW], rows[ZEROED], rows[TRIMMED])
 
     def _to_compare(self, device: Device) -> Iterator[tuple[int, int]]:
         """The ranges, in whole sectors, where the device may hold something else than it did."""
@@ -311,12 +316,24 @@ class ReadLog:
             for start, size in parts:
                 yield start // SECTOR * SECTOR, min(last, -(-(start + size) // SECTOR) * SECTOR)
 
-    def _check_sectors(self, device: Device, announced: Announced, at: int, old: bytes, found: bytes) -> None:
+    def _changed_sectors(self, device: Device, at: int, end: int, *, given_up: bool = True) -> NDArray[np.intp]:
+        """The numbers, from `at`, of the sectors that are neither as they were nor as announced."""
+        old, found = self._old(at, end)[0], device.pread(at, end - at)
+        if found == old:
+            return np.empty(0, np.intp)
         size = -(-len(old) // SECTOR) * SECTOR
         was, now = (np.frombuffer(one.ljust(size, b"\0"), np.uint8).reshape(-1, SECTOR) for one in (old, found))
-        wrong = np.flatnonzero((was != now).any(1) & ~announced.has(at, found))
-        if wrong.size:
-            raise self._changed(device, f"its bytes at offset {at + int(wrong[0]) * SECTOR:#x} were changed")
+        return np.flatnonzero((was != now).any(1) & ~self._announced.has(at, found, given_up=given_up))
+
+    def _accounts_for(self, device: Device, offset: int, length: int) -> bool:
+        """Whether it has old content of a range, and what lies there now is that or what was to be written."""
+        last, parts = min(self.size_bytes, device.size_bytes), 0
+        for start, stop, _ in self.old_parts(offset, min(offset + length, last)):
+            low, high = start // SECTOR * SECTOR, min(last, -(-stop // SECTOR) * SECTOR)
+            if self._changed_sectors(device, low, high, given_up=False).size:
+                return False
+            parts += 1
+        return bool(parts)
 
     def check_state(self, device: Device) -> None:
         """DeviceError where the image would not be in its old state, or is in a state that the log does not know."""
@@ -327,7 +344,7 @@ class ReadLog:
             raise self._changed(device, "what is on it was changed")
         known = {*before, *(place for places in sealed for place in places)}
         for group in groups_of(device) if known else []:
-            if not any(self.touches(offset, length) for offset, length in group) and not (
+            if not any(self._accounts_for(device, offset, length) for offset, length in group) and not (
                 known & set(places_of(device, [group]))
             ):
                 raise self._changed(device, f"what is at offset {group[0][0]:#x} was written later")

@@ -174,6 +174,10 @@ class Slice(Wrapper):
         self.check_range(offset, length)
         self.base.trim(self.start + offset, length)
 
+    @property
+    def trims_to_zeros(self) -> bool:
+        return self.base.trims_to_zeros
+
     def write_zeroes(self, offset: int, length: int) -> None:
         self.check_range(offset, length)
         self.base.write_zeroes(self.start + offset, length)

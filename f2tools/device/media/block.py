@@ -148,6 +148,10 @@ class BlockDevice(FileDevice):
             if start <= zone and zone + size <= end and pointer > zone:
                 self.reset(zone, size)
 
+    @property
+    def trims_to_zeros(self) -> bool:
+        return False
+
     def reset(self, start: int, length: int) -> None:
         """Empty a sequential zone."""
         try:

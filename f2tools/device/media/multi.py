@@ -127,6 +127,10 @@ class MultiDevice(Device):
         for member, at, part in self._writable_pieces(offset, length):
             member.trim(at, part)
 
+    @property
+    def trims_to_zeros(self) -> bool:
+        return all(member.trims_to_zeros for member in self.members)
+
     def write_zeroes(self, offset: int, length: int) -> None:
         for member, at, part in self._writable_pieces(offset, length):
             member.write_zeroes(at, part)

@@ -126,6 +126,10 @@ class ZoneOrder(Wrapper):
     def trim(self, offset: int, length: int) -> None:
         self.discard(offset, length)
 
+    @property
+    def trims_to_zeros(self) -> bool:
+        return self.base.trims_to_zeros
+
     def write_zeroes(self, offset: int, length: int) -> None:
         for zone, at, part in self._pieces(offset, length):
             if zone is None:
