@@ -135,6 +135,23 @@ def test_a_device_that_can_neither_discard_nor_zero_is_written_to(
         assert path.read_bytes() == b"x" * 100 + bytes(5000) + b"x" * 1900 + bytes(10) + b"x" * 2990
 
 
+def test_what_reads_as_zeros_is_never_given_up_before_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    path = tmp_path / "disk"
+    path.write_bytes(b"x" * 10000)
+    monkeypatch.setattr(block_module, "punch_hole", lambda *_: False)
+
+    def ioctl(_fd: int, request: int, *_: object) -> int:
+        asked.append(request)
+        raise OSError(25, "Inappropriate ioctl for device")
+
+    with BlockDevice(path, os.open(path, os.O_RDWR), write=True) as device:
+        monkeypatch.setattr(block_module.fcntl, "ioctl", ioctl)
+        device.discard(0, 8192)
+    assert path.read_bytes() == bytes(8192) + b"x" * 1808
+    assert block_module.BLKDISCARD not in asked
+
+
 # ---- the real thing -------------------------------------------------------------------------------------------
 
 

@@ -134,8 +134,7 @@ class BlockDevice(FileDevice):
             super().write_zeroes(offset, start - offset)
             super().write_zeroes(end, offset + length - end)
             return
-        self.trim(offset, length)
-        self.write_zeroes(offset, length)
+        self.write_zeroes(offset, length)  # no trim before it: a kill in between could leave anything there
 
     def trim(self, offset: int, length: int) -> None:
         self.check_writable()
