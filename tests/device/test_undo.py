@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from f2tools.device.base import Device
+from f2tools.device.buffers import Data
 from f2tools.device.changes.appended import sealed
 from f2tools.device.changes.undo import UndoLog, apply_undo
 from f2tools.device.changes.undo_log import CLOSED, HEADER, RECORD_MAGIC
@@ -548,6 +549,54 @@ def test_what_something_else_wrote_over_changes_far_behind_is_told(tmp_path: Pat
     with open_image(tmp_path / "image") as image:
         assert image.pread(1024, 3072) == noise(3072)
         assert not list(image.data_ranges(far, 1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((0, 65536), (40960, 4096)), ((28672, 8192), (32768, 4096)), ((40960, 8192), (45056, 4096))],
+    ids=["all of it at once", "from the head on", "more than was foreseen"],
+)
+def test_what_is_written_again_after_it_was_foreseen_is_announced_anew(
+    tmp_path: Path, first: tuple[int, int], second: tuple[int, int]
+) -> None:
+    before = untouched(tmp_path / "image")
+    device = Memory(before)
+    log = UndoLog(device, tmp_path / "log")
+    offset, length = first
+    source = Memory(noise(SIZE, 5))
+    log.foresee([(source, offset, length)])
+    log.pwrite(offset, source.pread(offset, length) + noise(4096, 6))
+    log.pwrite(second[0], noise(second[1], 7))
+    left, written = bytes(device.content), (tmp_path / "log").read_bytes()  # as a kill leaves them
+    log.close()
+    (tmp_path / "log").write_bytes(written)
+    killed_there = Memory(left)
+    apply_undo(tmp_path / "log", killed_there)
+    assert killed_there.content == before
+
+
+def test_what_is_written_after_a_write_failed_is_announced_anew(tmp_path: Path) -> None:
+    class Failing(Memory):
+        fails = True
+
+        def pwrite(self, offset: int, data: Data) -> None:
+            if self.fails:
+                raise DeviceError("memory: I/O error")
+            super().pwrite(offset, data)
+
+    before = untouched(tmp_path / "image")
+    device = Failing(before)
+    log = UndoLog(device, tmp_path / "log")
+    with pytest.raises(DeviceError, match="I/O error"):
+        log.write_blocks(np.array([10, 12]), np.full((2, 4096), 7, np.uint8), 4096)
+    device.fails = False
+    log.pwrite(12 * 4096, noise(4096, 7))
+    left, written = bytes(device.content), (tmp_path / "log").read_bytes()
+    log.close()
+    (tmp_path / "log").write_bytes(written)
+    killed_there = Memory(left)
+    apply_undo(tmp_path / "log", killed_there)
+    assert killed_there.content == before
 
 
 class Disk(Memory):

@@ -148,6 +148,7 @@ class UndoLog(Wrapper):
             yield
         except DeviceError as error:
             self._failed = True
+            self._foreseen = RangeSet()  # what comes instead is announced anew
             raise DeviceError(f"{error}; {self._way_back()}") from None
 
     def flush(self) -> None:
@@ -199,10 +200,9 @@ class UndoLog(Wrapper):
 
         What the head becomes is always told anew.
         """
-        if offset < HEAD_BYTES or any(True for _ in self._foreseen.missing(offset, offset + length)):
-            return False
+        foreseen = offset >= HEAD_BYTES and not any(True for _ in self._foreseen.missing(offset, offset + length))
         self._foreseen.remove(offset, offset + length)
-        return True
+        return foreseen
 
     def close(self) -> None:
         """Seal the log and close both; a log of no changes is a whole log too, and so is one without a seal.
