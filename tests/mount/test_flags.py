@@ -141,6 +141,47 @@ def test_what_is_appended_shows_at_once_with_its_time(server: str, tmp_path: Pat
         assert file.stat().st_mtime_ns > before.st_mtime_ns
 
 
+READ_WHILE_WRITTEN = """set -e
+modprobe fuse
+mkdir -p /tmp/mnt
+for how in rw rw,writeback_cache; do
+    cp $IMAGES /tmp/image
+    f2tools mount --server direct -o $how /tmp/image /tmp/mnt
+    python /share/follow.py /tmp/mnt
+    f2tools umount /tmp/mnt
+    f2tools dump cat /tmp/image /append/append > $OUT/$how
+done
+"""
+FOLLOW = """import os, subprocess, sys
+path = os.path.join(sys.argv[1], "append", "append")
+before = os.stat(path).st_size
+log = os.open(path, os.O_WRONLY | os.O_APPEND)
+reader = os.open(path, os.O_RDONLY)
+was = os.pread(reader, 1 << 20, 0)
+assert len(was) == before
+for word in (b"one", b"two"):
+    os.write(log, word)
+    was += word
+    assert os.pread(reader, 1 << 20, 0) == was
+os.close(log)
+with open(path, "rb") as file:
+    assert file.read() == was
+subprocess.run(["chattr", "-a", path], check=True)
+with open(path, "r+b", buffering=0) as file:
+    file.write(b"F")
+    os.fsync(file.fileno())
+"""
+
+
+def test_who_reads_what_is_appended_sees_it_with_an_older_kernel(guest: Guest, tmp_path: Path) -> None:
+    """Before Linux 6.6 pages in the cache stay as they are where a write goes past them."""
+    image = flagged(tmp_path)
+    files = {"follow.py": FOLLOW}
+    done = guest.run(READ_WHILE_WRITTEN, [image], files=files, with_f2tools=True, timeout=300).must_succeed()
+    for how in ("rw", "rw,writeback_cache"):
+        assert (done.out / how).read_bytes() == b"F" + CONTENT[1:] + b"onetwo", how
+
+
 def library_ways(volume: WritableVolume, ino: int) -> dict[str, Callable[[], object]]:
     """The ways that the library has."""
     return {

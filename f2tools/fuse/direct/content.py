@@ -35,6 +35,10 @@ COPIED_BYTES = 8 << 20  # by one request, while others wait; the caller asks aga
 class Content(Answers):
     """Operations on content."""
 
+    # Whether who reads a file from the kernel's cache sees what is written past it (FOPEN_DIRECT_IO): since Linux 6.6.
+    # Where not, such writes go through the cache as all others, and are judged when they come.
+    direct_writes_are_seen = False
+
     def open(self, asked: Asked) -> bytes:
         flags, how = OPEN_IN.unpack_from(asked.body)
         ino = self.ino_of(asked.node)
@@ -45,8 +49,9 @@ class Content(Answers):
             self.files.truncate(ino, 0)
             self.strip(asked, ino, bool(how & FUSE_OPEN_KILL_SUIDGID))
         handle = self.opened(ino, flags, asked.uid)
-        how_kept = FOPEN_KEEP_CACHE if self.keeps_pages else 0
-        return OPEN_OUT.pack(handle, FOPEN_DIRECT_IO if handle & ASKED else how_kept)
+        if handle & ASKED and self.direct_writes_are_seen:
+            return OPEN_OUT.pack(handle, FOPEN_DIRECT_IO)
+        return OPEN_OUT.pack(handle, FOPEN_KEEP_CACHE if self.keeps_pages else 0)
 
     def release(self, asked: Asked) -> bytes:
         self.closed(RELEASE_IN.unpack_from(asked.body)[0])
@@ -69,7 +74,7 @@ class Content(Answers):
         cached = self.writeback_cache and (how & FUSE_WRITE_CACHE or not handle & ASKED)
         if how & FUSE_WRITE_CACHE:  # the kernel's own request, long after the one who wrote, by any handle
             self.files.by_root(not handle & UNPRIVILEGED)
-        else:
+        if not how & FUSE_WRITE_CACHE or not self.writeback_cache:  # else what was appended comes as whole pages
             self.may_write(handle, offset, size)
         written = self.files.write(ino, offset, data, stamp=not cached)
         while cached and written < size:  # for its page cache the kernel takes errors, not partial writes

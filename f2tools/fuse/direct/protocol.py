@@ -13,6 +13,7 @@ from enum import IntEnum, IntFlag
 
 FUSE_KERNEL_VERSION = 7
 FUSE_KERNEL_MINOR_VERSION = 39  # which has statx; what came later isn't used
+DIRECT_WRITES_SEEN = 39  # minor version of Linux 6.6, the first that drops cached pages of what is written past them
 OLDEST_MINOR_VERSION = 33  # Linux 5.13, the first with all that NEEDED names in `server`
 FUSE_ROOT_ID = 1
 

@@ -21,6 +21,7 @@ from f2tools.fuse.direct.content import MOST_BYTES, Content
 from f2tools.fuse.direct.ioctl import Ioctl
 from f2tools.fuse.direct.names import Names
 from f2tools.fuse.direct.protocol import (
+    DIRECT_WRITES_SEEN,
     ENTRY_OUT,
     FUSE_KERNEL_MINOR_VERSION,
     FUSE_KERNEL_VERSION,
@@ -245,6 +246,7 @@ class Direct:
         if (major, minor) < (FUSE_KERNEL_VERSION, OLDEST_MINOR_VERSION) or NEEDED & ~offered:
             self._reply(unique, errno.EPROTO, b"")
             raise F2fsError("--server direct takes Linux 5.13 or later; --server pyfuse3 does with an older one")
+        self.served.direct_writes_are_seen = minor >= DIRECT_WRITES_SEEN
         wanted = int(WANTED) | (int(Init.WRITEBACK_CACHE) if self.served.writeback_cache else 0)
         flags = wanted & offered
         most = MOST_BYTES if flags & Init.MAX_PAGES else PLAIN_BYTES
