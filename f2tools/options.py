@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools.errors import UNFORESEEN, Corrupt, F2fsError, Taken, Usage
+from f2tools.filename import FileName
 from f2tools.process import Stopped
 from f2tools.sizes import parse_size
 from f2tools.text import command_line, printable, printable_lines
@@ -86,19 +87,6 @@ class Share(click.ParamType):
         return share / 100
 
 
-class FileName(click.Path):
-    """The name of a file or a directory, of which an empty one is none: it mostly comes from a variable of the shell
-    that is not set, and taken for "no option" it would leave out a log that was asked for."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(path_type=str, **{"readable": False, **settings})  # who opens it says what is wrong
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not value:
-            self.fail("a name is needed, and this one is empty", param, ctx)
-        return super().convert(value, param, ctx)
-
-
 class Size(click.ParamType):
     """A number of bytes: `4096`, `512K`, `64MiB`, `1G`, `0x1000`, or `2048s` in sectors of 512."""
 
@@ -163,6 +151,7 @@ def image_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     backing = click.option(
         "--backing",
         multiple=True,
+        type=FileName(),
         is_eager=True,
         expose_value=False,
         callback=_keep_backing,

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from f2tools.cli import main
+from f2tools.compat.names import PROGRAMS
 from f2tools.edit.verbs import VERBS
 from f2tools.errors import F2fsError
 from f2tools.options import FileName, Size
@@ -253,19 +255,102 @@ def test_an_offset_is_taken_by_every_command_on_a_volume_and_is_in_bytes_with_su
         raised(run("mkfs", "new", "--size", "64M", "--offset", "1M"))
 
 
-# what an option has behind it where that names a file or a directory of the host
-NAMES_OF_FILES = {
-    "FILE", "DIR", "DIR|TAR|-", "IMAGE", "IMAGE2", "INDEX", "OUT", "OUT.parquet", "BEFORE", "AFTER", "JSON", "TRACE",
+# what takes any text, as it names no file or directory of the host; what is not here must refuse an empty one
+OF_NO_FILE = {
+    # sizes, names, patterns, times
+    "--free", "--map-owner", "--exclude", "--compress", "--compress-ext", "--label", "--uuid", "--features",
+    "--encoding", "--root-owner", "--cold-extensions", "--hot-extensions", "--nid", "--segno", "--as-of", "--only",
+    "--skip", "--explain", "--scheduler", "--op", "--process", "--device NAME", "--file", "--fs", "--salt", "--owner",
+    "--mode", "--date", "--name", "--value", "--remove", "--modify", "--extract", "--diff", "--living", "--deleted",
+    "--type", "--note", "--head", "-f", "-i", "-z", "-o OPTION,...", "--command",
+    # paths in the image, or as programs that use it will see them
+    "--selinux-mount", "--paths", "-m", "path", "paths", "which", "what",
+    "segnos", "nid", "inode", "blkaddr", "struct", "new", "pattern", "mode", "owner", "command",
 }  # fmt: skip
 
 
-def test_an_empty_name_of_a_file_is_taken_by_no_option() -> None:
+def test_an_empty_name_of_a_file_is_taken_by_no_parameter() -> None:
     for name, command in commands(main):
-        for option in command.params:
-            assert type(option.type) is not click.Path, (name, option.opts)
-            prefix = (name, option.opts) == ("fls", ["-m"])  # of the names that it prints
-            if isinstance(option, click.Option) and option.metavar in NAMES_OF_FILES and not prefix:
-                assert isinstance(option.type, FileName), (name, option.opts)
+        context = click.Context(command)
+        for given in command.params:
+            word = max(given.opts, key=len)
+            assert type(given.type) is not click.Path, (name, word)
+            if isinstance(given, click.Option) and given.is_flag:
+                continue
+            if {word, f"{word} {given.metavar}"} & OF_NO_FILE and not isinstance(given.type, FileName):
+                continue
+            with pytest.raises(click.UsageError):
+                given.type.convert("", given, context)
+
+
+@pytest.mark.parametrize("line", [
+    "cp {i}:/stdin @", "cp {i}:/in @", "cp -r {i}:/in @", "cp @ {i}:/x", "cp stdin @ {i}:/", "ln -s @ {i}:/l",
+    "ln @ {i}:/l", "mv @ {i}:/x", "mv {i}:/in @", "rm -rf @", "load @ --from in", "load {i} --from @",
+    "load {i} --from in --sort @", "edit @ -c ls", "shell @ -c ls",
+    "mount @ m", "mount {i} @", "mount --stats @", "umount @", "dfs mount @ m", "dfs mount {i} @", "dffs mount @ m",
+    "trace analyze @", "trace compare @ x", "trace compare x @", "trace events @", "trace export @ -o out",
+    "trace record @ true", "ftl simulate @", "ftl compare @", "ftl sweep @", "ftl export @", "fleet info @ -o out",
+    "experiment fsync --on @", "mkfs @ --size 64M", "mkfs new --size 64M -c @", "info {i} --backing @", "info @",
+])  # fmt: skip
+def test_an_empty_name_is_wrong_usage_and_nothing_is_made(
+    line: str, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for directory in ("in", "m"):
+        (tmp_path / directory).mkdir()
+    for name in ("stdin", "x.blktrace.0"):
+        (tmp_path / name).write_text("PRECIOUS")
+    before, there = image.read_bytes(), sorted(os.listdir(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    result = run(*(word.replace("@", "").format(i=image) for word in line.split()))
+    assert (result.exit_code, "is empty" in result.output) == (2, True), (result.output, result.exception)
+    assert sorted(os.listdir(tmp_path)) == there
+    assert (tmp_path / "stdin").read_text() == "PRECIOUS"
+    assert image.read_bytes() == before
+    assert os.listdir(tmp_path / "in") == []
+
+
+@pytest.mark.parametrize("line", ["fsck @", "fsck {i} @", "fsck {i} --undo @", "dfs fsck @", "dffs fsck @"])
+def test_an_empty_name_is_wrong_usage_of_what_checks(line: str, image: Path) -> None:
+    assert run(*(word.replace("@", "").format(i=image) for word in line.split())).exit_code == 16
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("mkfs.f2fs", 255), ("sload.f2fs", 255), ("fsck.f2fs", 8), ("dump.f2fs", 255), ("defrag.f2fs", 255),
+     ("resize.f2fs", 255), ("f2fslabel", 255), ("fsck.f2tools", 16), ("fsck.fuse.f2tools", 16)],
+)  # fmt: skip
+def test_an_empty_name_of_a_device_is_what_the_c_tools_say_of_no_file(
+    name: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert import_module(f"f2tools.compat.{PROGRAMS[name]}").main(name, [""]) % 256 == code
+    told = capsys.readouterr().err
+    assert "Error: " in told
+    assert "mistake in f2tools" not in told
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["rm -r ''", "mv in ''", "cp -r '' in/x", "get -r ''", "get -r in ''", "put stdin ''", "put '' in", "ln -s '' l"],
+)
+def test_an_empty_path_at_the_prompt_is_not_the_present_directory(
+    line: str, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stdin").write_text("PRECIOUS")
+    before = image.read_bytes()
+    monkeypatch.chdir(tmp_path)
+    result = f2("shell", image, "--write", "-c", line)
+    assert (result.code, "is empty" in result.err) == (2, True), result.err
+    assert (os.listdir(tmp_path), image.read_bytes() == before) == (["stdin"], True)
+
+
+@pytest.mark.parametrize("line", ["rm -r ''", "cp '' :/x", "mkdir ''", "ln -s '' :/l", "mv :/in ''"])
+def test_an_empty_path_in_a_script_is_not_the_root(line: str, image: Path) -> None:
+    before = image.read_bytes()
+    result = f2("edit", image, "-c", line)
+    assert (result.code, "is empty" in result.err) == (2, True), result.err
+    assert image.read_bytes() == before
 
 
 # the letters of commands that bear another program's name are that program's

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+
+import click
 
 from f2tools.compat.common import Program
 from f2tools.fsck.cli import fsck
+from f2tools.options import WRONG_USAGE
 
 HELP = """[options] device
 [options]:
@@ -34,4 +38,8 @@ def _main(program: Program, arguments: Sequence[str]) -> int:
     how = "-y" if words.has("-y") else "-p" if words.has("-a") or words.has("-p") else "-n"
     if words.has("-n"):
         how = "-n"
-    return fsck.main([how, "--", words.rest[0]], prog_name=program.name, standalone_mode=False) or 0
+    try:
+        return fsck.main([how, "--", words.rest[0]], prog_name=program.name, standalone_mode=False) or 0
+    except click.UsageError as error:  # the device has an empty name
+        print(f"\tError: {error.format_message()}", file=sys.stderr)
+        return WRONG_USAGE

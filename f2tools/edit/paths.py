@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from f2tools.filename import not_empty
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -83,8 +85,9 @@ class InsidePath(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Inside:
         if isinstance(value, Inside):
             return value
+        not_empty(value, param, ctx)
         if ctx is not None and isinstance(ctx.obj, Directory):
-            return ctx.obj.inside(value.removeprefix(":"))
+            return ctx.obj.inside(not_empty(value.removeprefix(":"), param, ctx))
         scripted = ctx is not None and ctx.obj == SCRIPT
         found = parse_path(value, scripted, only_inside=scripted)
         if isinstance(found, Outside):
@@ -103,8 +106,9 @@ class AnyPath(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Inside | Outside:
         if isinstance(value, Inside | Outside):
             return value
+        not_empty(value, param, ctx)
         if ctx is not None and isinstance(ctx.obj, Directory):
-            return ctx.obj.inside(value[1:]) if value.startswith(":") else Outside(value)
+            return ctx.obj.inside(not_empty(value[1:], param, ctx)) if value.startswith(":") else Outside(value)
         return parse_path(value, scripted=ctx is not None and ctx.obj == SCRIPT)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -118,6 +122,7 @@ class CopyTarget(InsidePath):
         scripted = ctx is not None and ctx.obj == SCRIPT
         if isinstance(value, Outside):
             return value
+        not_empty(value, param, ctx)
         if ctx is not None and isinstance(ctx.obj, Directory):
             return AnyPath().convert(value, param, ctx)
         if isinstance(value, str) and isinstance(place := parse_path(value, scripted), Outside):

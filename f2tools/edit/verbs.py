@@ -29,6 +29,7 @@ from f2tools.edit.needs import demand_features, demand_room
 from f2tools.edit.paths import AnyPath, CopyTarget, FlagsOrPath, Inside, InsidePath, parse_path
 from f2tools.errors import Corrupt, Usage, Where
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
+from f2tools.filename import PathAsGiven
 from f2tools.options import Size
 from f2tools.text import join
 
@@ -166,7 +167,7 @@ def mv(session: Session, sources: tuple[Inside, ...], target: Inside, no_clobber
 
 @verb(
     "ln",
-    click.Argument(["target"], required=True, metavar="TARGET"),
+    click.Argument(["target"], type=PathAsGiven(), required=True, metavar="TARGET"),
     argument("name", metavar="IMAGE:/NAME"),
     flag("-s", "--symbolic", help="A symbolic link; TARGET is any text."),
     flag("-f", "--force", help="Replace a file that is there."),

@@ -47,7 +47,7 @@ class Scale(click.ParamType):
 OPTIONS = (
     click.option("--scale", type=Scale(), default="1/64", show_default=True, metavar="1/N",
                  help="Sizes of files and volume and numbers of files, as a share of the paper's."),
-    click.option("--on", default="engine", show_default=True, metavar="engine|guest|DIR|DEVICE",
+    click.option("--on", type=FileName(), default="engine", show_default=True, metavar="engine|guest|DIR|DEVICE",
                  help="Where: the write engine on a simulated device, a real kernel in QEMU, a directory of a "
                  "mounted file system, or a spare block device, which is overwritten; for the last two be root."),
     click.option("--fs", default=",".join(FILE_SYSTEMS), show_default=True, metavar="NAMES",

@@ -100,7 +100,7 @@ _EXAMPLES = {
 
 def _common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed((
-        click.argument("targets", nargs=-1, required=True),
+        click.argument("targets", nargs=-1, required=True, type=FileName()),
         click.option(
             "-o", "--output", required=True, type=FileName(), metavar="OUT.parquet", help="The table to write.",
         ),

@@ -99,7 +99,7 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 
 @click.command(cls=CheckCommand)
 @image_argument
-@click.argument("more", nargs=-1, metavar="[IMAGE]...")
+@click.argument("more", nargs=-1, type=FileName(), metavar="[IMAGE]...")
 @device_option
 @click.option("-n", "dry", is_flag=True, help="Check only, change nothing: what happens without any option too.")
 @click.option("-y", "yes", is_flag=True, help="Repair everything that can be, without asking.")

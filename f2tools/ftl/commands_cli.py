@@ -26,7 +26,7 @@ ZONES = click.option(
 HTML = click.option("--html", type=FileName(), metavar="FILE", help="Write tables and charts as one file.")
 SVG = click.option("--svg", type=FileName(), metavar="FILE", help="Draw the first chart as SVG.")
 PNG = click.option("--png", type=FileName(), metavar="FILE", help="The same as PNG; needs f2tools[png].")
-TRACES = click.argument("traces", nargs=-1, metavar="[TRACE]...")
+TRACES = click.argument("traces", nargs=-1, type=FileName(), metavar="[TRACE]...")
 
 
 @click.command()
@@ -136,7 +136,7 @@ def sweep(traces: tuple[str, ...], models: tuple[str, ...], ops: list[float], as
 
 
 @click.command()
-@click.argument("trace")
+@click.argument("trace", type=FileName())
 @click.option("--to", "form", type=click.Choice(["fio2", "fio3", "mqsim"]), default="fio3", show_default=True,
               help="fio's iolog, version 2 or 3, or MQSim's text.")  # fmt: skip
 @click.option("--file", "name", default="/dev/replay", show_default=True, metavar="NAME",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools.errors import F2fsError, Usage
+from f2tools.filename import PathAsGiven
 from f2tools.fuse.options import CHOICES, SERVERS, SWITCHES, ServeOptions, parse_words, with_server_word
 from f2tools.text import printable
 
@@ -44,16 +45,6 @@ Example:
   f2tools {group} mount {example} /mnt/card
   f2tools umount /mnt/card
 """
-
-
-class PathAsGiven(click.Path):
-    """A path that is not looked at: where it leads into a mount whose program hangs, that would never end."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=str)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return self.coerce_path_result(value)
 
 
 def server_option() -> click.Option:

@@ -143,6 +143,7 @@ def _features(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     "--device",
     "extra",
     multiple=True,
+    type=FileName(),
     metavar="DEVICE[@NAME]",
     help="A further device; with @NAME its content becomes the file NAME (repeatable).",
 )
@@ -150,6 +151,7 @@ def _features(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     "--device-path",
     "device_paths",
     multiple=True,
+    type=FileName(),
     metavar="PATH",
     help="What the device table shall call IMAGE, then each -c device (repeatable).",
 )

@@ -47,6 +47,7 @@ _OPTIONS = (
         "--sort",
         default="name",
         show_default=True,
+        type=FileName(),
         metavar="name|size|FILE",
         help="Order in which files are laid out; FILE lists paths, the first to be read first.",
     ),

@@ -13,9 +13,17 @@ import click
 from f2tools.device.media.mounted import must_be_free
 from f2tools.device.media.remote import is_url
 from f2tools.errors import F2fsError, Usage
-from f2tools.fuse.command import PathAsGiven
+from f2tools.filename import PathAsGiven
 from f2tools.fuse.options import SERVERS, with_server_word
-from f2tools.options import FileName, at_offset, device_option, json_option, key_option, offset_option, print_json
+from f2tools.options import (
+    FileName,
+    at_offset,
+    device_option,
+    json_option,
+    key_option,
+    offset_option,
+    print_json,
+)
 from f2tools.text import printable, printable_lines
 
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ strict_option = click.option(
 
 
 @click.command()
-@click.argument("trace")
+@click.argument("trace", type=FileName())
 @click.option("--image", type=FileName(), metavar="BEFORE", help="The volume as it was before: areas, logs, files.")
 @click.option("--image-after", type=FileName(), metavar="AFTER", help="The volume as it was after.")
 @click.option("--app-bytes", type=Size(), metavar="N", help="What the application wrote, for the write amplification.")
@@ -191,7 +191,7 @@ def _write_files(
 
 
 @click.command()
-@click.argument("traces", nargs=-1, required=True)
+@click.argument("traces", nargs=-1, required=True, type=FileName())
 @click.option(
     "--baseline",
     type=FileName(),
@@ -256,7 +256,7 @@ def compare(
 
 
 @click.command()
-@click.argument("trace")
+@click.argument("trace", type=FileName())
 @click.option("--since", type=float, metavar="SECONDS", help="Only events at or after this time of the trace.")
 @click.option("--until", type=float, metavar="SECONDS", help="Only events before this time.")
 @click.option(
@@ -307,7 +307,7 @@ def events(
 
 
 @click.command()
-@click.argument("trace")
+@click.argument("trace", type=FileName())
 @click.option(
     "-o", "--output", required=True, type=FileName(), metavar="DIR", help="A new directory for the Parquet files."
 )

@@ -13,7 +13,7 @@ from f2tools.trace.record.capture import record as run_recording
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("device")
+@click.argument("device", type=FileName())
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
     "-o",
