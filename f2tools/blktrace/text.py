@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.blktrace.completions import FOLLOWED, Completions
 from f2tools.blktrace.damage import KEPT, UNSEEN, Damage, Gap, SequenceCheck
 from f2tools.blktrace.numbers import device_of
 from f2tools.blktrace.records import (
@@ -118,6 +119,7 @@ class TextReader:
         self._name = name
         self._damage = damage
         self._sequences = SequenceCheck(name, damage, from_one=False)  # with `blkparse -w` it begins later
+        self._completions = Completions()
         self._other = False  # lines that are neither events nor headings
         self.selection: bool | None = None
         self._over = False
@@ -248,16 +250,18 @@ class TextReader:
             return None
         device = device_of(int(major), int(minor))
         category = categories(letters or b"", op)
-        count, payload = (int(size) if size else 0), b""
+        start, count, payload = int(sector or 0), (int(size) if size else 0), b""
         if sign == b"/":
-            payload, count = count.to_bytes(8, "big"), max(count - int(sector), 0)
+            payload, count = count.to_bytes(8, "big"), max(count - start, 0)
+        if op in FOLLOWED:
+            start, count = self._completions.follow(op, device, category, start, count)
         if op == A and (source := re.search(rb"<- \((\d{1,5}),(\d{1,7})\) (" + NUMBER + rb")", rest)):
             payload = _remap(source, device)
         error = re.search(rb"\[(-?\d{1,5})\]\s*$", line) if op == C else None
         if op != C and (comm := re.search(rb"\[(.{1,32})\]", rest)):
             self._keep_name(int(pid), comm[1])
         return self._checked((
-            time, int(sector or 0), count * SECTOR, category, op, int(pid) & 0xFFFFFFFF, device, int(cpu),
+            time, start, count * SECTOR, category, op, int(pid) & 0xFFFFFFFF, device, int(cpu),
             abs(int(error[1])) & 0xFFFF if error else 0, int(sequence) & 0xFFFFFFFF, payload, self._line,
         ))  # fmt: skip
 
