@@ -15,21 +15,10 @@ from click.testing import CliRunner
 from f2tools.cli import main
 from f2tools.trace.analyze import AnalysisRequest, analyze
 from tests import judges
-from tests.trace import traces
+from tests.trace import blkparse, traces
 from tests.trace.traces import READ, SYNC, WRITE, Ev, note, request
 
 REAL = ("f2fs-fileserver", "nilfs2-randwrite", "churn", "varmail")
-
-
-def blkparse(prefix: Path) -> str:
-    """What blkparse prints by default."""
-    command = [judges.need_tool("blkparse"), "-i", prefix.name]
-    return subprocess.run(command, cwd=prefix.parent, capture_output=True, text=True, check=True).stdout
-
-
-def lines_of(text: str) -> list[str]:
-    """Its lines of events; messages are no events."""
-    return [line for line in text.splitlines() if re.match(r" *\d+,\d+ ", line) and not re.search(r"  m  +N ", line)]
 
 
 def btt(prefix: Path) -> str:
@@ -78,8 +67,7 @@ def apart(count: int, seed: int = 1) -> list[Ev]:
 def test_events_are_printed_as_blkparse_prints_them(tmp_path: Path, name: str) -> None:
     prefix = traces.unpacked(name, tmp_path)
     done = CliRunner().invoke(main, ["trace", "events", str(prefix)], catch_exceptions=False)
-    theirs = lines_of(blkparse(prefix))
-    assert done.output.splitlines() == theirs
+    assert done.output.splitlines() == blkparse.recorded(prefix)
 
 
 @pytest.mark.peer
@@ -87,7 +75,7 @@ def test_events_are_printed_as_blkparse_prints_them(tmp_path: Path, name: str) -
 def test_counts_by_operation_are_those_of_blkparse(tmp_path: Path, name: str) -> None:
     prefix = traces.unpacked(name, tmp_path)
     report = analyze(AnalysisRequest(str(prefix))).report
-    theirs = Counter(line.split()[5] for line in lines_of(blkparse(prefix)))
+    theirs = Counter(line.split()[5] for line in blkparse.recorded(prefix))
     assert report["events_by_operation"] == dict(theirs)
     assert report["events"] == sum(theirs.values())
 
@@ -97,7 +85,7 @@ def test_counts_by_operation_are_those_of_blkparse(tmp_path: Path, name: str) ->
 def test_what_blkparse_prints_gives_the_same_report(tmp_path: Path, name: str) -> None:
     prefix = traces.unpacked(name, tmp_path)
     text = tmp_path / "blkparse.txt"
-    text.write_text(blkparse(prefix))
+    text.write_text(blkparse.printed(prefix))
     ours, theirs = (analyze(AnalysisRequest(str(path))).report for path in (prefix, text))
     assert theirs["damage"]["problems"] == []
     for key in (

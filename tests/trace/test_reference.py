@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import struct
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -15,9 +14,8 @@ import pytest
 
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.trace.analyze import AnalysisRequest, analyze
-from tests import judges
 from tests.blktrace.test_pairing import Played
-from tests.trace import slow, traces
+from tests.trace import blkparse, slow, traces
 from tests.trace.traces import FLUSH, READ, WRITE, Ev, note
 
 FUA = 32768
@@ -31,11 +29,9 @@ REAL = (
 )
 
 
-def blkparse(*prefixes: Path) -> str:
-    """What blkparse prints by default, of one trace or of several."""
-    given = [word for prefix in prefixes for word in ("-i", prefix.name)]
-    command = [judges.need_tool("blkparse"), *given]
-    return subprocess.run(command, cwd=prefixes[0].parent, capture_output=True, text=True, check=True).stdout
+def printed(*prefixes: Path) -> str:
+    """What blkparse prints of the events, of one trace or of several, each at its place in the records."""
+    return "\n".join(blkparse.recorded(*prefixes))
 
 
 def bounds_of(image: Path, offset: int = 0) -> list[int]:
@@ -58,7 +54,7 @@ def test_real_traces(name: str, tmp_path: Path) -> None:
         given.image_after = str(traces.image(name, "after"))
         bounds = bounds_of(traces.image(name, "after"))
     report = analyze(given).report
-    assert slow.differences(report, slow.metrics(blkparse(prefix), bounds, 12_345_678)) == []
+    assert slow.differences(report, slow.metrics(printed(prefix), bounds, 12_345_678)) == []
 
 
 def played(seed: int, steps: int, places: int, device: int = traces.DEVICE) -> list[Ev]:
@@ -96,7 +92,7 @@ def variants(directory: Path, events: Sequence[Ev]) -> list[Path]:
 def test_played_traces_in_every_form(tmp_path: Path, seed: int, places: int) -> None:
     events = played(seed, 2_000, places)
     every = variants(tmp_path, events)
-    expected = slow.metrics(blkparse(every[0]))
+    expected = slow.metrics(printed(every[0]))
     for prefix in every:
         report = analyze(AnalysisRequest(str(prefix), top=0)).report
         assert report["damage"]["problems"] == []
@@ -116,7 +112,7 @@ def test_two_devices_in_one_directory(tmp_path: Path) -> None:
     prefixes = [traces.write(tmp_path, events, name=name) for name, events in (("a", one), ("b", two))]
     report = analyze(AnalysisRequest(str(tmp_path), top=0)).report
     assert len(report["devices"]) == 2
-    assert slow.differences(report, slow.metrics(blkparse(*prefixes))) == []
+    assert slow.differences(report, slow.metrics(printed(*prefixes))) == []
 
 
 @pytest.mark.parametrize("seed", range(4))
