@@ -16,8 +16,9 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import active_children
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from f2tools.errors import DeviceError, Usage
@@ -57,10 +58,36 @@ def cluster(jobs: int, scheduler: str | None) -> Iterator[Client]:
             return
         processes: dict[str, Any] = {"n_workers": jobs, "threads_per_worker": 1, "processes": True}
         silent: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "silence_logs": logging.CRITICAL}
-        with ExitStack() as stack:
+        with _ended_at_once(), ExitStack() as stack:
             with _deaf():
                 client = stack.enter_context(Client(stack.enter_context(LocalCluster(**processes, **silent))))
             yield client
+
+
+@contextmanager
+def _ended_at_once() -> Iterator[None]:
+    """Within this SIGTERM and SIGHUP end the process and those that it has started, without a word.
+
+    Dask waits up to ten seconds for processes that it has half started, and complains of those that got the signal too;
+    and there is nothing to put in order, as what is done is in the journal.
+    """
+
+    def end(number: int, _frame: object) -> None:
+        for process in active_children():
+            process.kill()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    before: dict[int, Any] = {}
+    try:
+        with suppress(ValueError):  # not in the main thread
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                if callable(signal.getsignal(number)):
+                    before[number] = signal.signal(number, end)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -428,6 +428,28 @@ def test_ctrl_c_ends_all_processes_without_a_traceback(tmp_path: Path) -> None:
     assert "goes on" in said
 
 
+@pytest.mark.parametrize("seconds", [0.7, 1.0, 1.4, None])  # while workers start; None: later
+def test_sigterm_ends_all_processes_at_once_without_a_traceback(tmp_path: Path, seconds: float | None) -> None:
+    image = tmp_path / "image"
+    assert f2("mkfs", "-q", image, "--size", "64M").code == 0
+    for number in range(400):
+        (tmp_path / f"{number}.img").symlink_to(image)
+    part = tmp_path / "out.parquet.part"
+    command = ["f2tools", "fleet", "check", tmp_path / "*.img", "-o", tmp_path / "out.parquet", "--jobs", "2"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    if seconds is not None:
+        time.sleep(seconds)
+    while seconds is None and process.poll() is None and not (part.exists() and part.read_bytes().count(b"\n") > 2):
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGTERM)  # as timeout(1) and service managers do
+    _, said = process.communicate(timeout=60)  # which ends when nobody has standard error open any more
+    assert process.returncode == -signal.SIGTERM
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
+
+
 def test_a_volume_on_several_devices_is_one_target(scheduler: str, tmp_path: Path) -> None:
     one = images.reference("multi-device")
     target = ",".join(map(str, (one.path, *one.extra)))
