@@ -466,17 +466,19 @@ def said_of_waiting(volume: Volume, image: str, *, option: bool = False) -> str:
     """
     from f2tools.device.media.remote import without_credentials
     from f2tools.device.open import only_read
-    from f2tools.f2fs.volume.recovery import fsynced_files
+    from f2tools.f2fs.volume.recovery import files_behind, fsynced_files
 
     count = fsynced_files(volume)
     if not count:
         return ""
+    behind = files_behind(volume)
     refused, image = only_read(image), without_credentials(image)
     files = "1 file was" if count == 1 else f"{count:,} files were"
     listed = "--recovered" if option else f"`{command_line('f2tools dump ls -R --recovered', image)}`"
-    brings = (
-        f"`{command_line('f2tools recover --apply', image if refused is None else 'COPY')}` brings it back for good"
-    )
+    command = "f2tools fsck -y --undo before.undo" if behind else "f2tools recover --apply"
+    brings = f"`{command_line(command, image if refused is None else 'COPY')}` brings it back for good"
+    if behind:
+        brings += f", and what it can of {behind:,} more behind a damaged node, which any other change gives up (R004)"
     if refused is not None:
         made = f"`{refused.command}` makes a raw copy" if refused.command else "make a raw copy of it"
         brings = f"{refused.what} is not written to: {made}, in which {brings}"

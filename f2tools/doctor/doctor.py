@@ -14,7 +14,7 @@ from f2tools.device.media.remote import without_credentials
 from f2tools.device.open import can_grow, file_and_part, only_read, open_device
 from f2tools.errors import NotF2fs
 from f2tools.f2fs.layout.constants import CP_ERROR_FLAG, CP_FSCK_FLAG, FADVISE_ENCRYPT_BIT
-from f2tools.f2fs.volume.recovery import fsynced_files
+from f2tools.f2fs.volume.recovery import files_behind, fsynced_files
 from f2tools.f2fs.volume.volume import open_volume
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import open_image
@@ -139,7 +139,9 @@ def _risks(volume: Volume, waiting: int) -> list[str]:
     if device.size_bytes - device.missing_bytes < end or device.gaps:
         found.append(COPY_AGAIN)
     if waiting:
-        found.append(f"{waiting:,} files were saved after the last checkpoint; the next mount brings them back.")
+        behind = files_behind(volume)
+        but = f", and gives up {behind:,} more, which were saved behind a damaged node" if behind else ""
+        found.append(f"{waiting:,} files were saved after the last checkpoint; the next mount brings them back{but}.")
     if volume.cp.ckpt_flags & (CP_ERROR_FLAG | CP_FSCK_FLAG):
         found.append("The kernel has asked for a check of this volume.")
     used = 100 - 100 * volume.statfs()["f_bavail"] / max(1, _for_files(volume))

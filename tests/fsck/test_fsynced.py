@@ -312,6 +312,12 @@ def test_what_lies_behind_a_block_that_was_hit_comes_back(at: int, tmp_path: Pat
     assert (f"R004 warning main, blkaddr {chain[at].blkaddr:#x}" in said.text) == bool(behind)
     if not behind:
         return
+    advice = f2("dump", "ls", image, "/").err
+    if at:  # else there is no chain, of which this note tells
+        assert "`f2tools fsck -y --undo before.undo" in advice
+        assert "(R004)" in advice
+        assert "gives up" in f2("doctor", image).text
+    assert "--apply" not in advice
     shown = f2("recover", image).text
     assert all(f"left:       inode {ino} was fsync'ed behind block {chain[at].blkaddr:#x}" in shown for ino in behind)
     applied = f2("recover", "--apply", image)

@@ -132,6 +132,14 @@ def fsynced_behind(volume: Volume, recovery: Recovery) -> list[Behind]:
     return nodes_behind(volume.device, volume.geo, recovery.end_blkaddr, chain, version)
 
 
+def files_behind(volume: Volume) -> int:
+    """How many files `fsynced_behind` has nodes of; 0 also where the chain can't be read."""
+    try:
+        return len({node.ino for node in fsynced_behind(volume, find_fsync_chain(volume))})
+    except (F2fsError, OSError):
+        return 0
+
+
 def fsynced_files(volume: Volume) -> int:
     """How many files were fsync'ed after the checkpoint; 0 also where the chain can't be read."""
     if volume.pack is not choose_pack(volume.packs):
