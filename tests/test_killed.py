@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,18 @@ TRACED = [shutil.which("strace") or "strace", "-f", "-qq", "-o", "/dev/null"]
 SIGNALS = [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace sends the signals")
+
+
+@pytest.fixture(autouse=True)
+def signals_as_from_a_terminal() -> Iterator[None]:
+    """Programs inherit what is ignored, as SIGHUP by nohup and SIGINT by what a shell starts with `&`."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)}
+    for number, handler in before.items():
+        if handler == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="module")

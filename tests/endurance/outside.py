@@ -55,6 +55,8 @@ class Watch:
         if event == "open":
             path, _, flags = arguments
             if isinstance(flags, int) and flags & WRITES and not isinstance(path, int):
+                if flags & os.O_TMPFILE == os.O_TMPFILE:  # a file without a name, in the directory that is named
+                    path = os.path.join(os.fsdecode(path), "file")
                 self._look(event, path, bool(flags & UNFOLLOWED))
             return
         for at, directory in NAMED.get(event, ()):

@@ -25,6 +25,7 @@ from f2tools.f2fs.write.parts import fail
 from f2tools.f2fs.write.unused import discard_unused
 
 DIRTY_NODES_HELD = 8192
+KEPT_SECTIONS = 2  # of those that are spare, where a change takes many and gives them back at once
 BRIEFLY = -1  # as the thread within an operation: whichever it is, it will be out soon
 CLOSED = -2  # as that: the volume is closed, and no thread gets in any more
 # With these the engine refuses what it has begun, after taking it back.  An OSError of a signal's handler has others.
@@ -271,7 +272,12 @@ class Balance(Charging):
             if self.space.valid_blocks + blocks > sections * self._blocks_per_section:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return
-        places = max(0, segments.free_sections - segments.reserved_sections) * self._blocks_per_section
+        # What is spare may serve: the checkpoint behind the change gives back as much as that took.  Its nodes, and
+        # what cleaning begins with, need some.
+        per = self._blocks_per_section
+        nodes = len(self.nodes.dirty) + blocks // self.geo.addrs_per_block + 8
+        kept = min(segments.reserved_sections, KEPT_SECTIONS + -(-nodes // per))
+        places = max(0, segments.free_sections - kept) * per
         if segments.may_thread:
             places += segments.data_holes()
         if blocks + self.files.page_count > places:
