@@ -105,7 +105,9 @@ def _open_writable(request: MountRequest) -> AnyTree | None:
     try:
         check_counts(Volume(device))
         policy = Policy(active_logs=request.options.active_logs, fsync_mode=request.options.fsync_mode)
-        return LiveTree(WritableVolume(device, policy), request.options.discard)
+        volume = WritableVolume(device, policy)
+        request.warnings += volume.warnings
+        return LiveTree(volume, request.options.discard)
     except NotF2fs:
         device.close()
         raise

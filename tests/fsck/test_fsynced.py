@@ -318,6 +318,9 @@ def test_what_lies_behind_a_block_that_was_hit_comes_back(at: int, tmp_path: Pat
         assert "(R004)" in advice
         assert "gives up" in f2("doctor", image).text
     assert "--apply" not in advice
+    told = f2("touch", "--dry-run", f"{image}:/new").err
+    assert "behind a damaged node" in told
+    assert "`f2tools fsck -y`" in told
     shown = f2("recover", image).text
     assert all(f"left:       inode {ino} was fsync'ed behind block {chain[at].blkaddr:#x}" in shown for ino in behind)
     applied = f2("recover", "--apply", image)

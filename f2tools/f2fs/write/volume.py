@@ -30,7 +30,7 @@ from f2tools.f2fs.layout.constants import (
     NR_CURSEG_DATA_TYPE,
 )
 from f2tools.f2fs.volume.checkpoint import Which, choose_pack, newer_unread
-from f2tools.f2fs.volume.recovery import find_fsync_chain
+from f2tools.f2fs.volume.recovery import find_fsync_chain, fsynced_behind
 from f2tools.f2fs.volume.super import must_be_in_place, must_be_there, unknown_features
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.write.balance import CLOSED
@@ -237,9 +237,21 @@ class WritableVolume(Namei):
         # even where the checkpoint was made by an unmount: files may have been fsync'ed since, and nothing else written
         if roll_forward:
             found = find_fsync_chain(self, until if isinstance(until, int) else None)
+            if until is None and not self.clean:
+                self._warn_of_what_lies_behind(found)
             self.recovered = roll_forward_on(self, found.without(until) if isinstance(until, Mapping) else found)
         if self.recovered is None or not self.recovered.needed:
             self.align_logs()
+
+    def _warn_of_what_lies_behind(self, found: Recovery) -> None:
+        """As the kernel does, recovery ends at a damaged node; what comes behind it goes with the next checkpoint."""
+        behind = {node.ino for node in fsynced_behind(self, found)}
+        if behind:
+            files = "1 file lies" if len(behind) == 1 else f"{len(behind):,} files lies"
+            self.warnings.append(
+                f"what was fsync'ed of {files} behind a damaged node, where no recovery comes, and is given up by any"
+                " change but that of `f2tools fsck -y`, which brings back what it can (R004)"
+            )
 
     def file(self, ino: int) -> File:
         """A file by inode number, for reading."""
