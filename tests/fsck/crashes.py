@@ -16,10 +16,7 @@ import hashlib
 import os
 import random
 import shutil
-import signal
 import sys
-import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -212,22 +209,9 @@ class Case:
 
 def judged(name: str, number: int, work: Path, peer: bool = True, keep: Path | None = None) -> fuzz.Verdict:
     """Damage, check, repair, bring back, check again, look at all files, ask fsck.f2fs; `keep` gets the result."""
-    verdict = fuzz.Verdict()
-    before = signal.signal(signal.SIGALRM, fuzz.alarm)
-    signal.alarm(fuzz.SECONDS)
-    begun = time.monotonic()
-    try:
-        with open_device(truth(name).good.path) as device:
-            verdict.wrong = _judged(name, number, device, work, peer, keep, verdict)
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        verdict.wrong = traceback.format_exc(limit=-8)
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-    verdict.seconds = time.monotonic() - begun
-    return verdict
+    return fuzz.verdict_of(
+        truth(name).good.path, lambda device, verdict: _judged(name, number, device, work, peer, keep, verdict)
+    )
 
 
 def _judged(

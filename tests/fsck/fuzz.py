@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -187,19 +187,26 @@ class TooLong(BaseException):
     """It took longer than anything may."""
 
 
-def alarm(*_: object) -> None:
+def _alarm(*_: object) -> None:
     raise TooLong
 
 
 def judged(name: str, number: int, work: Path, peer: bool = True, keep: Path | None = None) -> Verdict:
     """Damage, check, repair, check again, look at all files, ask fsck.f2fs; `keep` is where the result is put."""
+    return verdict_of(
+        healthy(name).path, lambda device, verdict: _judged(name, number, device, work, peer, keep, verdict)
+    )
+
+
+def verdict_of(path: Path, judge: Callable[[Device, Verdict], str]) -> Verdict:
+    """What a judge says of an image, in at most so many seconds; that it ended with an error is a verdict too."""
     verdict = Verdict()
-    before = signal.signal(signal.SIGALRM, alarm)
+    before = signal.signal(signal.SIGALRM, _alarm)
     signal.alarm(SECONDS)
     begun = time.monotonic()
     try:
-        with open_device(healthy(name).path) as device:
-            verdict.wrong = _judged(name, number, device, work, peer, keep, verdict)
+        with open_device(path) as device:
+            verdict.wrong = judge(device, verdict)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
