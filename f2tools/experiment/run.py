@@ -347,7 +347,8 @@ def _in_processes(
                 now = int(done.value)
                 advance(now - shown)
                 shown = now
-                for one in finished:
+                # what has ended well is kept before one that failed at the same moment ends the run
+                for one in sorted(finished, key=lambda one: one.exception() is not None):
                     ended(waiting.pop(one), one.result())
         except BrokenProcessPool:
             names = ", ".join(part.name for part in waiting.values())

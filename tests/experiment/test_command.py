@@ -21,6 +21,7 @@ import tracemalloc
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -101,10 +102,13 @@ def test_what_is_no_scale_or_no_place_is_refused_before_anything_is_done(tmp_pat
     assert (refused.code, "a directory of its own" in refused.err) == (2, True)
 
 
-def one_part(work: Work, name: str, log: str) -> dict[str, Any]:
+def one_part(work: Work, name: str, log: str, after: str | None) -> dict[str, Any]:
+    """`b` fails at first, once the file `after` is there."""
     with open(log, "a") as file:
         file.write(name)
     if name == "b" and not Path(log + ".mended").exists():
+        while after is not None and not Path(after).exists():
+            time.sleep(0.01)
         raise Usage("the power went")
     work.advance(1.0)
     return {"name": name}
@@ -145,10 +149,11 @@ def test_a_file_system_that_comes_to_no_end_is_left_out_of_the_verdicts_and_trie
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_run_that_was_interrupted_goes_on_where_it_was(jobs: int, tmp_path: Path) -> None:
-    log = str(tmp_path / "log")
+    log, kept = str(tmp_path / "log"), str(tmp_path / "out" / "parts" / "x" / "a.json")
     given = Experiment(
         "x", "X", "nowhere", "nothing", ("engine",),
-        lambda _: [Part(name, one_part, {"name": name, "log": log}, 3.0 if name == "a" else 1.0) for name in "abc"],
+        lambda _: [Part(name, one_part, {"name": name, "log": log, "after": kept}, 3.0 if name == "a" else 1.0)
+                   for name in "abc"],
         lambda _, found: Outcome([], [], []),
     )  # fmt: skip
 
@@ -165,6 +170,20 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(jobs: int, tmp_path: Pa
     assert Path(log).read_text().count("a") == 1, "what had ended is not run again"
     go(Setting(scale=Fraction(1, 2)))
     assert Path(log).read_text().count("a") == 2, "another scale is another run"
+
+
+def test_what_ends_at_the_moment_another_part_fails_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, names = str(tmp_path / "log"), "abcdefghij"
+    given = Experiment(
+        "x", "X", "nowhere", "nothing", ("engine",),
+        lambda _: [Part(name, one_part, {"name": name, "log": log, "after": None}) for name in names],
+        lambda _, found: Outcome([], [], []),
+    )  # fmt: skip
+    monkeypatch.setattr(running, "wait", lambda waiting, *_: futures.wait(waiting))  # all are seen to end together
+    with pytest.raises(Usage, match="the power went"):
+        list(running.run([given], Setting(), running.Store(tmp_path / "out"), 2, progress))
+    parts = tmp_path / "out" / "parts" / "x"
+    assert {path.stem for path in parts.iterdir()} == set(names) - {"b"}
 
 
 def test_a_report_is_not_replaced_by_that_of_another_run_unless_forced(tmp_path: Path) -> None:
