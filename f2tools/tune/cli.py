@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import click
 
-from f2tools.errors import Usage
+from f2tools.errors import F2fsError, Usage
 from f2tools.options import (
     device_option,
     dry_run_option,
@@ -18,7 +19,7 @@ from f2tools.options import (
     progress,
     undo_option,
 )
-from f2tools.text import printable
+from f2tools.text import command_line, printable
 
 if TYPE_CHECKING:
     from f2tools.tune.tune import TunePlan, TuneRequest
@@ -180,9 +181,22 @@ def _change(
             made = plan(Volume(device), request)
             with progress("inodes rewritten", None) as bar:
                 apply(device, made, bar.advance)
+        except OSError as error:
+            if error.errno == errno.ENOSPC and not error.filename:  # the volume is full, not what it lies on
+                raise _no_room(image, devices) from None
+            raise
         finally:
             device.close()
     _say(image, made, dry_run, as_json)
+
+
+def _no_room(image: str, devices: tuple[str, ...]) -> F2fsError:
+    shows = command_line("f2tools tune", image, devices=devices)
+    larger = command_line("f2tools resize", image, "SIZE", devices=devices)
+    return F2fsError(
+        f"{image}: no space is left in the volume for what this has to write; every file is as it was, and `{shows}`"
+        f" shows what is on. Delete something, or make it larger (`{larger}`)"
+    )
 
 
 def _say(image: str, made: TunePlan, dry_run: bool, as_json: bool) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -522,3 +523,21 @@ def test_a_change_of_quotas_that_was_killed_is_made_whole_by_the_next(
         assert tree(copy) == before
         assert (options.strip("!") in features(copy)) == bool(on)
     assert left
+
+
+# -- no room --------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_volume_says_so_and_stays_as_it_was(copy: Path) -> None:
+    volume = writable(copy)
+    ino = volume.create(ROOT_INO, b"fills", 0o600, 0, 0)
+    with suppress(OSError):
+        for number in range(1 << 20):
+            volume.write(ino, number << 12, b"fills" * 819)
+    assert volume.statfs()["f_bavail"] < 8
+    volume.close()
+    before = copy.read_bytes()
+    done = f2("tune", copy, "-O", "quota")
+    assert done.code == 8
+    assert done.err.startswith(f"f2tools: {copy}: no space is left in the volume")
+    assert copy.read_bytes() == before
