@@ -85,6 +85,9 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
         again = command_line("f2tools resize", found.image, "SIZE", devices=devices)
         finish = (again, "finishes the resize, with the SIZE of the one that was interrupted")
         found.steps = [finish, *found.steps] if report.sound else [finish]
+    elif report.only_too_long and container is None:
+        shorter = command_line("f2tools resize", found.image, "max", devices=devices)
+        found.steps = [(shorter, "makes the volume smaller by a segment or more; nothing else is wrong")]
     if newer is not None and container is None:
         goes_on = command_line("f2tools fsck -y --rescue", found.image, devices=devices)
         found.steps = _with_newer(found.steps, "" if newer.note else goes_on)

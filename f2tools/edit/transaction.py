@@ -182,7 +182,7 @@ class _StagedVolume(WritableVolume):
         fill_read_only: bool,
     ) -> None:
         self._stages = stages
-        super().__init__(stages, policy, clock, seed=seed, fill_read_only=fill_read_only)
+        super().__init__(stages, policy, clock, seed=seed, despite="ro" if fill_read_only else "")
 
     def checkpoint(self, unmount: bool = False) -> None:
         super().checkpoint(unmount)
@@ -194,8 +194,9 @@ class Edit:
     """An image that is being changed: `volume` is as it will be.
 
     Leaving the `with` block writes the image, leaving it by an exception changes nothing.  `$SOURCE_DATE_EPOCH` is the
-    time of all changes, if it is set; `policy` and `fill_read_only` are those of `WritableVolume`.  NotF2fs,
-    DeviceError, EditFailed EROFS, Taken where the file of `undo` is there, also in a dry run.
+    time of all changes, if it is set; `policy` is that of `WritableVolume`; with `fill_read_only` a volume with the
+    feature ro is written, too.  NotF2fs, DeviceError, EditFailed EROFS, Taken where the file of `undo` is there, also
+    in a dry run.
     """
 
     def __init__(

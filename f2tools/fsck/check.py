@@ -40,6 +40,7 @@ KEPT_PER_CODE = 20_000
 PATHS_PER_CODE = 200
 # between its two superblocks, and until the checkpoint that knows of the new end
 LEFT_BY_RESIZE = frozenset({"S001", "S002", "S003", "S004", "C007"})
+MENDED_BY_RESIZE = frozenset({"S013"})
 
 _IMAGE_CHECKS = (*superblock.CHECKS, *checkpoint.IMAGE_CHECKS, *recovery.CHECKS)
 _BATCH_CHECKS = (*inode.CHECKS, *xattr.BATCH_CHECKS)
@@ -74,6 +75,13 @@ class CheckReport:
         """Whether an interrupted resize is all that is wrong: the same resize once more makes the volume sound."""
         serious = (finding.code for finding in self.findings if finding.severity >= Severity.ERROR)
         return self.resizing and LEFT_BY_RESIZE.issuperset(serious)
+
+    @property
+    def only_too_long(self) -> bool:
+        """Whether all that is wrong is that no block address leads to the end: a resize makes the volume sound."""
+        return self.counts["S013"] > 0 and self.counts["S013"] == sum(
+            count for severity, count in self.severities.items() if severity >= Severity.WARNING
+        )
 
     @property
     def sound(self) -> bool:

@@ -418,6 +418,8 @@ def _say_result(path: str, outcome: Outcome, undo: str | None, way: Way, newer: 
         further = "; get a whole copy of it"
     elif way.careful and not outcome.complete:
         further = f"; -p gives nothing up: {command('fsck -y --undo FILE', path)} repairs more, and says what is lost"
+    elif outcome.before.only_too_long:
+        further = f"; {command('resize', path, 'max')} makes it smaller, and sound"
     elif not (outcome.better or way.rescue):
         further = f"; {command('fsck --rescue', path)} tries more, and writes nothing"
     if newer is not None and outcome.better:

@@ -68,6 +68,13 @@ def say_next_step(path: str, devices: tuple[str, ...], other: str, report: Check
             " nothing else is wrong"
         )
         return
+    if report.only_too_long:
+        undo = undo_name(path)
+        click.echo(
+            f"next: {command('resize --undo', undo, path, 'max')} makes the volume smaller by a segment or more, and"
+            f" {command('undo', undo, path)} takes that back; nothing else is wrong"
+        )
+        return
     if report.counts["S009"] and devices:  # an undo log keeps the length of the last one only
         click.echo(
             f"{salvaged}; to repair, copy the device that is too short, make the copy as long as it was, such as with"

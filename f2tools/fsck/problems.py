@@ -177,6 +177,13 @@ SB_FEATURE_LOST = _problem(
     "the feature is set again",
     plans=(SetFeature,),
 )  # fmt: skip
+SB_TOO_LONG = _problem(
+    "S013", "too-long", ERROR, "the volume ends where no block address leads",
+    "Block addresses have 32 bits, and a kernel compares them with that of the end, which is 2^32 and becomes 0: it "
+    "refuses every block. mkfs.f2fs makes such a volume on a device of exactly 16 TiB, as earlier versions of f2tools "
+    "did. Everything in it can be read here.",
+    "none: `f2tools resize IMAGE SIZE` makes the volume smaller, with the present size by a segment",
+)  # fmt: skip
 
 # -- checkpoint -------------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from f2tools.f2fs.volume.areas import (
     SEGMENT_COUNT_CKPT,
     best_overprovision,
     ceil_div,
+    most_segments,
     nat_segments,
     overprovision_segments,
     reserved_segments,
@@ -288,7 +289,19 @@ class _Planner:
                 if spec.alias and spec.zones and spec.zones.managed:
                     raise Usage(f"{spec.path}: a host-managed zoned device can't have an alias")
             found.append(PlannedDevice(spec, start, end, segments))
-        return tuple(found)
+        return self._within_addresses(segment0, found)
+
+    def _within_addresses(self, segment0: int, devices: list[PlannedDevice]) -> tuple[PlannedDevice, ...]:
+        """Without the zones at the end of the last device that no block address leads to."""
+        last = devices[-1]
+        over = sum(device.total_segments for device in devices) - most_segments(segment0)
+        over = ceil_div(max(0, over), self.segs_per_zone) * self.segs_per_zone
+        if over:
+            unused = human_size(over * self.segment_bytes)
+            self.notes.append(f"the last {unused} stay unused: block addresses have 32 bits")
+            end = last.end_blkaddr - over * BLOCKS_PER_SEG
+            devices[-1] = replace(last, end_blkaddr=end, total_segments=last.total_segments - over)
+        return tuple(devices)
 
     def _check_zone_starts(self, segment0: int, devices: tuple[PlannedDevice, ...]) -> None:
         if not self.zone_blocks:

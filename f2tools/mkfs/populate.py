@@ -299,7 +299,7 @@ def fill_volume(
         lambda: now,
         recover=False,
         seed=int.from_bytes(plan.options.uuid, "little"),
-        fill_read_only=True,
+        despite="ro",
     )
     hide_superblocks(volume, device)
     files = tree.columns or tree.entries

@@ -124,7 +124,7 @@ def _open_recovered(request: MountRequest) -> AnyTree | None:
     """Read-only, with what was fsync'ed after the checkpoint: recovery writes into memory."""
     device = Overlay(_open_to_read(request))
     try:
-        return RecoveredTree(WritableVolume(device, fill_read_only=True))
+        return RecoveredTree(WritableVolume(device, despite="ro"))
     except NotF2fs:
         device.close()
         raise

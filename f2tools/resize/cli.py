@@ -93,7 +93,7 @@ def resize(
 
 def _check(image: str, devices: tuple[str, ...]) -> None:
     """F2fsError for a volume that is damaged; what an interrupted run leaves is not."""
-    from f2tools.fsck.check import LEFT_BY_RESIZE, check
+    from f2tools.fsck.check import LEFT_BY_RESIZE, MENDED_BY_RESIZE, check
     from f2tools.fsck.facts.image import open_image
     from f2tools.fsck.findings import Severity
 
@@ -104,11 +104,10 @@ def _check(image: str, devices: tuple[str, ...]) -> None:
             report = check(opened, progress=bar.advance)
     finally:
         opened.close()
-    fine = LEFT_BY_RESIZE if report.resizing else LEFT_BY_RESIZE - {"C007"}
+    fine = MENDED_BY_RESIZE
     if any(copy.valid for copy in opened.super_copies):
-        bad = [f for f in report.findings if f.severity >= Severity.ERROR and f.code not in fine]
-    else:
-        bad = [f for f in report.findings if f.severity >= Severity.ERROR]
+        fine |= LEFT_BY_RESIZE if report.resizing else LEFT_BY_RESIZE - {"C007"}
+    bad = [f for f in report.findings if f.severity >= Severity.ERROR and f.code not in fine]
     if bad:
         codes = ", ".join(sorted({finding.code for finding in bad}))
         look = command_line("f2tools fsck", image)

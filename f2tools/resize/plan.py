@@ -26,6 +26,7 @@ from f2tools.f2fs.volume.areas import (
     areas_of,
     best_reserve,
     ceil_div,
+    most_segments,
 )
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.options import human_size
@@ -124,7 +125,8 @@ def make_plan(state: State, size_bytes: int, mode: Mode = "auto") -> ResizePlan:
     does that where they are too small for it or far too large.
     """
     geo = state.geometry
-    if size_bytes // geo.block_size == geo.block_count and geo.segment0_blkaddr == state.home and mode != "fit":
+    same = size_bytes // geo.block_size == geo.block_count and geo.segment0_blkaddr == state.home
+    if same and mode != "fit" and not geo.too_long:
         return ResizePlan(size_bytes, geo, geo, ())
     errors: list[str] = []
     for kept in _ways(state, size_bytes, mode):
@@ -360,6 +362,7 @@ def _segments_in(state: State, size_bytes: int) -> int:
     if segments > F2FS_MAX_SEGMENT:
         most = human_size(F2FS_MAX_SEGMENT * BLOCKS_PER_SEG * geo.block_size)
         raise DoesNotFit(f"{human_size(size_bytes)}: an F2FS volume with these blocks has {most} at most")
+    segments = min(segments, most_segments(state.home) // geo.segs_per_zone * geo.segs_per_zone)
     if state.device_segments and blocks - state.home - _other_devices(state) < zone:
         raise DoesNotFit("only the last device of a volume can change its size, and it must keep a zone")
     if segments <= 0:

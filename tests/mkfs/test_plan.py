@@ -91,7 +91,11 @@ def test_the_smallest_size_is_said_and_true() -> None:
 
 
 def test_a_volume_has_16_tib_at_most() -> None:
-    assert plan_of(16 * TIB).geometry.segment_count == 8 * 1024 * 1024 - 1
+    plan = plan_of(16 * TIB)
+    assert plan.geometry.end_blkaddr == (1 << 32) - 512, "a kernel has no address for 2^32"
+    assert plan.notes == ("the last 2 MiB stay unused: block addresses have 32 bits",)
+    assert plan_of(16 * TIB - 2 * MIB).geometry.segment_count == plan.geometry.segment_count
+    assert plan_of(16 * TIB, segs_per_sec=2).geometry.end_blkaddr == (1 << 32) - 1024
     with pytest.raises(Usage, match="16 TiB at most"):
         plan_of(16 * TIB + 512)
 

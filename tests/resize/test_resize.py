@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from f2tools.device import Device, open_device
 from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import DeviceError, F2fsError, Unsupported, Usage
-from f2tools.f2fs.layout.constants import F2FS_PIN_FILE
+from f2tools.f2fs.layout.constants import COMPRESS_ADDR, F2FS_PIN_FILE, NEW_ADDR
+from f2tools.f2fs.volume.areas import F2FS_MAX_SEGMENT
 from f2tools.f2fs.volume.volume import open_volume
+from f2tools.mkfs.plan import make_plan
+from f2tools.mkfs.request import DeviceSpec, Options
 from f2tools.resize import resize as tool
 from f2tools.resize.cli import resize
 from f2tools.resize.plan import DoesNotFit, SetEnd
@@ -450,3 +455,46 @@ def test_a_partition_has_the_size_it_has(filled: Path, tmp_path: Path) -> None:
         with open_device(f"{disk}@+{MIB}") as device:
             sound_on(device, size)
             assert tree_on(device) == before
+
+
+# -- as long as addresses reach -------------------------------------------------------------------------------------
+
+
+def test_a_volume_without_an_address_for_its_end_is_named_left_alone_and_made_shorter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As mkfs.f2fs makes it on exactly 16 TiB: no kernel mounts it, as MAX_BLKADDR() is 0 in 32 bits."""
+    first, second, one = tmp_path / "first", tmp_path / "second", tmp_path / "one"
+    one.write_bytes(b"one")
+    for path in (first, second):
+        path.touch()
+        os.truncate(path, 8 << 40)  # a file of 16 TiB is longer than ext4 can have it
+    with monkeypatch.context() as older:
+        older.setattr("f2tools.mkfs.plan.most_segments", lambda segment0: F2FS_MAX_SEGMENT)
+        assert f2("mkfs", first, "--device", second).code == 0
+    found = f2("fsck", first, "--device", second)
+    assert (found.code, "S013 error   sb" in found.text) == (4, True)
+    shorter = f"f2tools resize --undo {first.name}.undo {first} max --device {second}"
+    assert shorter in found.text
+    assert "fsck -y" not in found.text
+    assert f"f2tools resize {first} max --device {second}" in f2("doctor", first, "--device", second).text
+    refused = f2("cp", "--device", second, one, f"{first}:/one")
+    assert (refused.code, "no kernel mounts it" in refused.err) == (1, True)
+    left = f2("fsck", "-y", first, "--device", second)
+    assert (left.code, "nothing was written; left: S013 (1); `f2tools resize " in left.err) == (4, True)
+
+    done = f2("resize", first, "max", "--device", second)
+    assert (done.code, "nothing to do" in done.text) == (0, False)
+    with open_volume(first, [second]) as volume:
+        assert volume.geo.end_blkaddr == (1 << 32) - 512
+    assert f2("cp", "--device", second, one, f"{first}:/one").code == 0
+    assert f2("fsck", first, "--device", second).code == 0
+    assert "nothing to do" in f2("resize", first, "max", "--device", second).text
+
+
+def test_a_mark_is_no_address_however_long_a_volume_is() -> None:
+    geo = make_plan(Options(), [DeviceSpec("image", 16 << 40)]).geometry
+    longer = replace(geo, segment_count_main=geo.segment_count_main + 1)
+    assert (geo.too_long, longer.too_long) == (False, True)
+    addresses = np.array([longer.main_blkaddr, COMPRESS_ADDR - 1, COMPRESS_ADDR, NEW_ADDR], np.int64)
+    assert longer.in_main(addresses).tolist() == [True, True, False, False]

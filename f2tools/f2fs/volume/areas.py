@@ -17,6 +17,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_RO,
     F2FS_MIN_BLOCK_SIZE,
     NR_CURSEG_TYPE,
+    U32_MAX,
 )
 from f2tools.f2fs.volume.geometry import NAT_ENTRY_SIZE, SIT_ENTRY_SIZE
 from f2tools.lazy import dataclass
@@ -27,6 +28,14 @@ DEFAULT_NAT_ENTRY_RATIO = 20  # percentage of the NAT that would be needed if ev
 MIN_NAT_BITMAP_SIZE = 64
 SMALL_MAIN_SEGMENTS = 256  # below it overprovision is chosen in steps of 5 percent
 MOST_STEPS = 1000  # of percentages that are tried
+
+
+def most_segments(segment0: int) -> int:
+    """Segments from block `segment0` on, such that a block address names the end of the last one too.
+
+    A volume of exactly 2^32 blocks is mounted by no kernel: see `Geometry.too_long`.
+    """
+    return min(F2FS_MAX_SEGMENT, (U32_MAX - segment0) // BLOCKS_PER_SEG)
 
 
 @dataclass(frozen=True)

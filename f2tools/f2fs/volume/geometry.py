@@ -7,8 +7,10 @@ from typing import Any
 
 from f2tools.f2fs.layout.constants import (
     BLOCKS_PER_SEG,
+    COMPRESS_ADDR,
     F2FS_FEATURE_PACKED_SSA,
     F2FS_MIN_BLOCK_SIZE,
+    U32_MAX,
 )
 from f2tools.f2fs.layout.node import addrs_per_block, addrs_per_inode
 from f2tools.f2fs.layout.super import SuperBlock
@@ -71,6 +73,18 @@ class Geometry:
     def end_blkaddr(self) -> int:
         """The first block address after the main area."""
         return self.main_blkaddr + self.segment_count_main * self.blocks_per_seg
+
+    @property
+    def too_long(self) -> bool:
+        """Whether the volume ends where no block address leads, at 2^32: a kernel finds no block of it within bounds.
+
+        MAX_BLKADDR in fs/f2fs/segment.h is a block_t of 32 bits, and becomes 0.
+        """
+        return self.end_blkaddr > U32_MAX
+
+    @cached_property
+    def _end_of_addresses(self) -> int:
+        return min(self.end_blkaddr, COMPRESS_ADDR)  # from there on they are marks
 
     @property
     def sum_block_size(self) -> int:
@@ -136,7 +150,7 @@ class Geometry:
 
     def in_main(self, blkaddr: Any) -> Any:
         """Whether block addresses (one, or an array) lie in the main area."""
-        return (blkaddr >= self.main_blkaddr) & (blkaddr < self.end_blkaddr)
+        return (blkaddr >= self.main_blkaddr) & (blkaddr < self._end_of_addresses)
 
     def segno(self, blkaddr: Any) -> Any:
         """The main area's segment of a block address, or of an array of them."""

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from f2tools.f2fs.volume.recovery import Recovery
 
 
+Despite = Literal["", "ro", "too_long"]
+
+
 def must_be_known(volume: Volume, which: Which) -> None:
     """DeviceError where what can't be read is needed so that nothing is written over: the newest pack, or the SIT."""
     advice = "the volume is not written to; copy the device first, and repair the copy"
@@ -69,16 +72,19 @@ def must_be_believable(volume: Volume) -> None:
         raise Corrupt(Where(area="sit", segno=segno), f"the segment table says {said}; run f2tools fsck")
 
 
-def must_be_writable(volume: Volume, which: Which = "newest", fill_read_only: bool = False) -> None:
-    """DeviceError where a part of the volume is missing; Unsupported for one with unknown features; OSError EROFS for
-    one with the feature ro, unless it is being filled; Corrupt where what is in use can't be told."""
+def must_be_writable(volume: Volume, which: Which = "newest", despite: Despite = "") -> None:
+    """DeviceError where a part of the volume is missing; Unsupported for one with unknown features, or longer than
+    block addresses reach; OSError EROFS for one with the feature ro; Corrupt where what is in use can't be told."""
     device, geo = volume.device, volume.geo
     device.check_writable()
     must_be_in_place(device, volume.super_copies)
     if unknown_features(volume.sb):
         raise Unsupported(f"the volume has unknown features ({unknown_features(volume.sb):#x}); it is not written to")
-    if geo.feature & F2FS_FEATURE_RO and not fill_read_only:
+    if geo.feature & F2FS_FEATURE_RO and despite != "ro":
         raise OSError(errno.EROFS, "the volume has the feature ro and is never written")
+    if geo.too_long and despite != "too_long":
+        raise Unsupported("the volume ends where no block address leads, so no kernel mounts it; "
+                          "`f2tools resize IMAGE SIZE` makes it smaller by a segment or more")  # fmt: skip
     must_be_there(device, geo.end_blkaddr * geo.block_size)
     must_be_known(volume, which)
     must_be_believable(volume)
@@ -137,7 +143,7 @@ class WritableVolume(Namei):
         recover: bool | Literal["orphans"] = True,
         until: int | Mapping[int, int] | None = None,
         seed: int | None = None,
-        fill_read_only: bool = False,
+        despite: Despite = "",
         which: Which = "newest",
     ) -> None:
         """`clock` gives nanoseconds since 1970.  `seed`: generation numbers that are the same every time.
@@ -147,16 +153,17 @@ class WritableVolume(Namei):
         many nodes, or of each of these files (inode number) what comes from that node of the chain on.
 
         `which`: the checkpoint to start from; where it is the older one, the newer one is given up before anything else
-        is written.
+        is written.  `despite`: what else would keep the volume from being written: "ro", as it is being filled;
+        "too_long", as it is made smaller.
 
         DeviceError where a part of the volume is missing; Unsupported for a volume with unknown features; OSError EROFS
-        for one with the feature ro, unless it is being filled; ENOSPC where no segment is free for what comes back;
-        Corrupt where what is in use can't be told.
+        for one with the feature ro; ENOSPC where no segment is free for what comes back; Corrupt where what is in use
+        can't be told.
         """
         if device.has_write_pointers and not isinstance(device, ZoneOrder):
             raise Unsupported("this does not write to zoned devices; mkfs --from, clean and recover do")
         super().__init__(device, which, policy or Policy(), clock, seed)
-        must_be_writable(self, which, fill_read_only)
+        must_be_writable(self, which, despite)
         self._start()
         self._follow_zones()
         self.recovered: Recovery | None = None  # what was brought back when the volume was opened

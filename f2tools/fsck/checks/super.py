@@ -95,6 +95,12 @@ def check_lost(image: Image) -> Iterator[Finding]:
         yield Finding(problems.SB_LOST, area="sb", blkaddr=0, note=said, repair=CopySuperblock(0))
 
 
+def check_end(image: Image) -> Iterator[Finding]:
+    """A block address leads to the end of the volume."""
+    if image.geo.too_long:
+        yield Finding(problems.SB_TOO_LONG, area="sb", blkaddr=image.super_index, found=f"{image.geo.end_blkaddr:#x}")
+
+
 def check_agreement(image: Image) -> Iterator[Finding]:
     """Both copies say the same, except for records of errors."""
     first, second = image.super_copies
@@ -266,5 +272,6 @@ def _is_quota_file(image: Image, ino: int, magic: int) -> bool | None:
 
 
 CHECKS = (
-    check_copies, check_lost, check_agreement, check_features, check_room, check_records, check_size, check_quota_inos,
+    check_copies, check_lost, check_end, check_agreement, check_features, check_room, check_records, check_size,
+    check_quota_inos,
 )  # fmt: skip
