@@ -78,10 +78,15 @@ class Holes(FileData):
         self._shift(inode, offset, length, insert=what == FALLOC_FL_INSERT_RANGE)
 
     def _preallocate(self, inode: LiveInode, offset: int, length: int) -> None:
-        touched = self._touched(offset, length)
-        self.convert_inline(inode)
-        self._mapper.reserve(inode, touched)
+        self._reserve(inode, offset, length)
         self._nodes.touch(inode)
+
+    def _reserve(self, inode: LiveInode, offset: int, length: int) -> None:
+        """Reserve what a range touches; ENOSPC or EDQUOT before anything."""
+        touched = self._touched(offset, length)
+        if inode.has_inline_data:
+            self.convert_inline(inode, int(touched[0]), int(touched[-1]) + 1)
+        self._mapper.reserve(inode, touched)
 
     def _touched(self, offset: int, length: int) -> NDArray[np.int64]:
         """The file blocks that a range touches; ENOSPC where the whole volume has fewer."""
@@ -100,9 +105,7 @@ class Holes(FileData):
 
     def _zero_range(self, inode: LiveInode, offset: int, length: int) -> None:
         """Like a hole, but the space is kept."""
-        touched = self._touched(offset, length)
-        self.convert_inline(inode)
-        self._mapper.reserve(inode, touched)
+        self._reserve(inode, offset, length)
         fofs = np.arange(*self._clear(inode, offset, offset + length))
         old = self._mapper.get(inode, fofs)
         self._mapper.put(inode, fofs, NEW_ADDR)
@@ -143,16 +146,18 @@ class Holes(FileData):
         first, by = offset // size, length // size
         blocks = -(-inode.i_size // size)
         some = self._stretches(inode, first if insert else first + by, blocks)
+        by = by if insert else -by
+        self._mapper.make_nodes(inode, (self._mapped(inode, start, stop) + by for start, stop in some))
+        # from here on nothing is taken, so that no limit refuses anything half done
         if insert:
-            self._mapper.require_nodes(inode, [(start + by, stop + by) for start, stop in some])
-            self._mapper.truncate(inode, blocks)
+            self._mapper.release(inode, blocks, self._mapper.end(inode))
             for start, stop in reversed(some):
                 self._move(inode, start, stop, by)
         else:
-            self._mapper.release(inode, first, first + by)
+            self._mapper.release(inode, first, first - by)
             for start, stop in some:
-                self._move(inode, start, stop, -by)
-            self._mapper.truncate(inode, blocks - by)
+                self._move(inode, start, stop, by)
+        self._mapper.truncate(inode, blocks + by)
         inode.set(i_size=inode.i_size + (length if insert else -length))
         self._nodes.touch(inode)
 
@@ -161,8 +166,12 @@ class Holes(FileData):
         spans = self._reader.spans(inode, first, stop)
         return [(max(fofs, first), min(fofs + addrs.size, stop)) for fofs, addrs in spans if addrs.any()]
 
+    def _mapped(self, inode: LiveInode, start: int, stop: int) -> NDArray[np.int64]:
+        """Those of file blocks [start, stop) that have an address."""
+        return np.flatnonzero(self._mapper.get(inode, np.arange(start, stop))) + start
+
     def _move(self, inode: LiveInode, start: int, stop: int, by: int) -> None:
-        """Move blocks [start, stop) of a file by some places into a hole; content is copied.
+        """Move blocks [start, stop) of a file by some places into a hole whose nodes are there; content is copied.
 
         A block's summary names its place in the file, and the last checkpoint may still need the old one.
         """
@@ -170,7 +179,7 @@ class Holes(FileData):
         addrs = self._mapper.get(inode, source)
         written = self.geo.in_main(addrs)
         rows = self._device.read_blocks(addrs[written], self.geo.block_size)
-        self._mapper.release(inode, start, stop)
-        self._mapper.reserve(inode, source[addrs != NULL_ADDR] + by)
+        self._mapper.move_reserved(inode, source[addrs != NULL_ADDR], by)
+        self._segments.invalidate(addrs[written])
         if rows.size:
             self._place(inode, source[written] + by, rows)

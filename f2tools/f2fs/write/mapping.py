@@ -55,6 +55,10 @@ class Mapper:
         """The blocks that a file can have; the inode's own don't count, see max_file_blocks() in fs/f2fs/super.c."""
         return max_blocks(self.geo.addrs_per_block, inode.addrs_per_block)
 
+    def end(self, inode: LiveInode) -> int:
+        """Behind all blocks that a file can have."""
+        return self.max_blocks(inode) + inode.addrs_per_inode
+
     # -- the tree -------------------------------------------------------------------------------------------------
 
     @property
@@ -114,10 +118,25 @@ class Mapper:
                 return 0
         return missing + -(-missing // self.geo.addrs_per_block) + 3
 
-    def require_nodes(self, inode: LiveInode, some: Iterable[tuple[int, int]]) -> None:
-        """ENOSPC unless there is room for the nodes that mapping blocks [first, stop) of each of these may take."""
-        needed = sum(self.nodes_needed(inode, first, stop) for first, stop in some)
-        self._space.require(needed, needed)
+    def make_nodes(self, inode: LiveInode, some: Iterable[NDArray[np.int64]]) -> None:
+        """Make the nodes that mapping these file blocks, which rise, takes; ENOSPC or EDQUOT before anything."""
+        self._make(inode, (number for fofs in some for number, _ in self._groups(inode, fofs)))
+
+    def _make(self, inode: LiveInode, numbers: Iterable[int]) -> list[NodePlace]:
+        """Make the nodes with these numbers; those that were not there.  ENOSPC or EDQUOT before anything."""
+        made: list[NodePlace] = []
+        try:
+            for number in numbers:
+                self.node(inode, number, create=True, made=made)
+        except (OSError, F2fsError):
+            self._unmake(inode, made)
+            raise
+        return made
+
+    def _unmake(self, inode: LiveInode, made: list[NodePlace]) -> None:
+        for nid, slots, slot in reversed(made):  # the owner's quota had room for these only
+            slots[slot] = 0
+            self._nodes.remove_nodes(inode, [nid])
 
     def _groups(self, inode: LiveInode, fofs: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
         """(node number, which of the file blocks, which rise, lie in it)."""
@@ -192,15 +211,11 @@ class Mapper:
         if holes.size:
             needed = self._nodes_for(inode, holes)
             self._space.require(holes.size + needed)
-            made: list[NodePlace] = []
+            made = self._make(inode, (number for number, _ in self._groups(inode, holes))) if needed else []
             try:
-                for number, _ in self._groups(inode, holes) if needed else ():
-                    self.node(inode, number, create=True, made=made)
                 self._space.add_blocks(inode, holes.size)
             except (OSError, F2fsError):
-                for nid, slots, slot in reversed(made):  # the owner's quota had room for these only
-                    slots[slot] = 0
-                    self._nodes.remove_nodes(inode, [nid])
+                self._unmake(inode, made)
                 raise
             inode.set(i_blocks=inode.i_blocks + holes.size)
             self.put(inode, holes, NEW_ADDR)
@@ -223,6 +238,12 @@ class Mapper:
         addrs[:] = NEW_ADDR if holes == len(before) else [addr or NEW_ADDR for addr in before]
         self._nodes.mark_dirty(node.nid, inode.ino)
         inode.forget_extent()
+        self._nodes.touch(inode)
+
+    def move_reserved(self, inode: LiveInode, fofs: NDArray[np.int64], by: int) -> None:
+        """Let what is reserved for these file blocks, which rise, be so many places further on, in nodes there are."""
+        self.put(inode, fofs, NULL_ADDR)
+        self.put(inode, fofs + by, NEW_ADDR)
         self._nodes.touch(inode)
 
     def _nodes_for(self, inode: LiveInode, fofs: NDArray[np.int64]) -> int:
@@ -337,7 +358,7 @@ class Mapper:
             return self._give_back_device(inode)
         if inode.maps_alone:
             return self.release(inode, start, inode.addrs_per_inode)
-        freed = self.release(inode, start, self.max_blocks(inode) + inode.addrs_per_inode)
+        freed = self.release(inode, start, self.end(inode))
         own, per = inode.addrs_per_inode, inode.addrs_per_block
         keep = 0 if start <= own else -(-(start - own) // per)
         self._drop_nodes(inode, keep)
