@@ -10,6 +10,7 @@ from operator import index
 import numpy as np
 
 from f2tools.acl import chmod_acl
+from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
     F2FS_APPEND_FL,
     F2FS_CASEFOLD_FL,
@@ -193,7 +194,11 @@ class Attributes(Orphans):
                 inode.set(i_advise=advice)
             else:
                 mode, stored = stored_value(space, value, inode.i_mode)
-                self._store_xattr(inode, space, inner, stored, flags)
+                try:
+                    self._store_xattr(inode, space, inner, stored, flags)
+                except F2fsError:  # it has changed nothing then
+                    self.midway = False
+                    raise
                 self.midway = True
                 if mode != inode.i_mode:
                     inode.set(i_mode=mode)

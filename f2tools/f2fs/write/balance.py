@@ -40,7 +40,7 @@ class Operation:
 
     An operation looks first, and says `vol.midway = True` before its first change.  Until then an error is a refusal,
     and the volume is as it was.  From there on whatever ends it ends all writing, as the volume may be half changed.
-    Only what it was made for does not: an OSError of TAKEN_BACK, and a block that can't be read before one was written.
+    Only what it was made for does not: an OSError of TAKEN_BACK.  So it reads what it will need before it begins.
     """
 
     __slots__ = ("_adds", "_blocks", "_vol")
@@ -58,7 +58,7 @@ class Operation:
         try:
             vol.begin(self._blocks, self._adds)
         except BaseException as error:
-            vol.ended(error, reads_first=F2fsError)
+            vol.ended(error, reads_first=True)
             vol.inside = 0
             raise
         vol.midway = False
@@ -126,13 +126,13 @@ class Balance(Charging):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._changed = True
 
-    def ended(self, error: BaseException, reads_first: type[F2fsError] = DeviceError) -> None:
+    def ended(self, error: BaseException, reads_first: bool = False) -> None:
         """An error has ended an operation: where that was midway, nothing is written any more.
 
-        `reads_first`: the errors that leave all as it was, unless a block was written before.
+        `reads_first`: until a block was written, an F2fsError leaves all as it was.
         """
         refused = isinstance(error, OSError) and error.errno in TAKEN_BACK
-        if isinstance(error, reads_first):
+        if reads_first and isinstance(error, F2fsError):
             refused = self.segments.written_blocks == self.written_before
         if isinstance(error, NoFreeSegment) or (self.midway and not refused):
             self.stop_writing(_why(error))

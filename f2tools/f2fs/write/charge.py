@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from f2tools.device import Device
-from f2tools.errors import Corrupt
+from f2tools.errors import Corrupt, DeviceError
 from f2tools.f2fs.layout.constants import F2FS_PROJINHERIT_FL
 from f2tools.f2fs.volume.checkpoint import Which
 from f2tools.f2fs.volume.inode import Inode
@@ -40,12 +40,12 @@ class Charging(Zoned):
 
     @cached_property
     def quotas(self) -> Quotas | None:
-        """Who is charged for files; None where the volume has no quota files, or one of them is not sound."""
+        """Who is charged for files; None where the volume has no quota files, or one is not sound or can't be read."""
         if not quota_inos(self.sb):
             return None
         try:
             return open_quotas(self.sb, self.nodes, self.data, lambda: self.clock() / 1e9)
-        except Corrupt:
+        except (Corrupt, DeviceError):
             self._quota_lost = True
             return None
 
@@ -114,10 +114,10 @@ class Charging(Zoned):
 
     @contextmanager
     def _sound_quota(self) -> Generator[None, None, None]:
-        """Stop trusting a quota file that turns out to be damaged or has no room; the checkpoint tells fsck."""
+        """Stop trusting a quota file that is damaged, can't be read or has no room; the checkpoint tells fsck."""
         try:
             yield
-        except (Corrupt, OSError) as error:
+        except (Corrupt, DeviceError, OSError) as error:
             if isinstance(error, OSError) and error.errno != errno.ENOSPC:
                 raise
             vars(self)["quotas"] = None

@@ -70,17 +70,23 @@ class FileData:
 
     def page(self, inode: LiveInode, fofs: int, fresh: bool = False) -> NDArray[np.uint8]:
         """The content of a file block, to be changed; its space is reserved already. fresh: it held nothing."""
-        mine = self.pages.setdefault(inode.ino, {})
-        found = mine.get(fofs)
+        mine = self.pages.get(inode.ino)
+        found = None if mine is None else mine.get(fofs)
         if found is None:
             addr = NULL_ADDR if fresh else self._mapper.get_one(inode, fofs)
             if self.geo.in_main(addr):
                 found = self._device.read_range(addr, 1, self.geo.block_size)[0]
             else:
                 found = np.zeros(self.geo.block_size, np.uint8)
-            mine[fofs] = found
+            self.pages.setdefault(inode.ino, {})[fofs] = found
             self.page_count += 1
         return found
+
+    def load(self, inode: LiveInode, *numbers: int) -> None:
+        """Read these file blocks, where they have been written, so that changing their pages reads nothing."""
+        for fofs in numbers:
+            if self.geo.in_main(self._mapper.get_one(inode, fofs)):
+                self.page(inode, fofs)
 
     def page_as_written(self, blkaddr: int) -> NDArray[np.uint8]:
         """A block of the main area, to look at."""
@@ -290,10 +296,12 @@ class FileData:
         for start in range(first - first % size, last + 1, size):
             if self._mapper.get_one(inode, start) != COMPRESS_ADDR:
                 continue
-            mine = self.pages.setdefault(inode.ino, {})
+            mine = self.pages.get(inode.ino, {})
             if all(fofs in mine for fofs in range(start, start + size)):
                 continue
-            for offset, data in self._reader.chunks(inode, start * block, (start + size) * block):
+            found = list(self._reader.chunks(inode, start * block, (start + size) * block))
+            mine = self.pages.setdefault(inode.ino, mine)
+            for offset, data in found:
                 rows = np.frombuffer(data, np.uint8).reshape(-1, block)
                 for index, row in enumerate(rows):
                     fofs = offset // block + index
@@ -302,6 +310,23 @@ class FileData:
                         self.page_count += 1
 
     # -- writing --------------------------------------------------------------------------------------------------
+
+    def look_before_write(self, inode: LiveInode, offset: int, count: int) -> None:
+        """Read what a `write` of so many bytes changes in part: F2fsError before anything has changed."""
+        if inode.has_inline_data or inode.aliases_device or not count:
+            return
+        end, size = offset + count, self.geo.block_size
+        first, last = offset // size, (end - 1) // size
+        if end > self._mapper.max_blocks(inode) * size:
+            return
+        if inode.cluster_size > 1:
+            self.load_clusters(inode, first, last)
+        elif not self._has_pages(inode, first, last):
+            for fofs, place in ((first, offset), (last, end)):
+                if place % size and fofs * size < inode.i_size:
+                    self.load(inode, fofs)
+                else:
+                    self._mapper.get_one(inode, fofs)
 
     def write(self, inode: LiveInode, offset: int, data: memoryview | bytes) -> None:
         """Write bytes; the size grows as needed.  OSError EFBIG, ENOSPC, EDQUOT before anything has changed."""

@@ -294,6 +294,8 @@ class Directories:
                     self._data.page(inode, number)
                     inode.set(i_size=max(inode.i_size, (number + 1) * size))
                     self._nodes.touch(inode)
+                else:
+                    self._data.load(inode, number)
                 return Place(number, slot, max(inode.i_current_depth, level + 1))
         raise OSError(errno.ENOSPC, "all levels of the directory are full")
 
@@ -325,6 +327,11 @@ class Directories:
             self._data.drop_pages(inode.ino, entry.block, entry.block + 1)
             self._mapper.release(inode, entry.block, entry.block + 1)
         self._nodes.touch(inode)
+
+    def load(self, inode: LiveInode, entry: Dentry | None) -> None:
+        """Read what `remove` or `redirect` of an entry changes, before anything has changed."""
+        if entry is not None and entry.block >= 0:
+            self._data.load(inode, entry.block)
 
     def redirect(self, inode: LiveInode, entry: Dentry, ino: int, kind: int) -> None:
         """Let an entry lead to another inode."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from operator import index
 
-from f2tools.errors import Corrupt, F2fsError
+from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import FADVISE_LOST_PINO_BIT
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node import NodeFooter
@@ -67,14 +67,17 @@ class Content(Attributes):
             if not self.inside:  # else the other thread's operation refuses this one
                 self.inside = BRIEFLY
                 self._changed = True
+                self.midway = True
                 try:
                     if not files.write_within(inode, offset, data):
+                        self.midway = False
+                        files.look_before_write(inode, offset, len(data))
+                        self.midway = True
                         files.write(inode, offset, data)  # into memory: no operation, which would make room, is needed
                     if stamp:
                         inode.stamp(self.clock(), True)
                     nodes.touch(inode)
                 except BaseException as error:
-                    self.midway, self.written_before = not isinstance(error, Corrupt), self.segments.written_blocks
                     self.ended(error)
                     raise
                 finally:
@@ -89,12 +92,9 @@ class Content(Attributes):
             try:
                 with self.operation(-(-count // size) + 1) as op:
                     inode = op.live(ino)
+                    self.files.look_before_write(inode, offset + written, count)
                     self.midway = True
-                    try:
-                        self.files.write(inode, offset + written, part)
-                    except Corrupt:  # of the content that is to change in part, which is read first
-                        self.midway = False
-                        raise
+                    self.files.write(inode, offset + written, part)
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT) and count > size:  # as much as there is room for
                     step = max(size, 1 << (count - 1).bit_length() - 1)
@@ -115,9 +115,7 @@ class Content(Attributes):
         guard.may_truncate(inode, self.mapper, index(size))
         with self.operation(2, adds=size > inode.i_size) as op:
             inode, now = op.live(ino), self.clock()
-            cluster = inode.cluster_size * self.geo.block_size
-            if inode.cluster_size > 1 and not inode.has_inline_data and size % cluster:  # the one that is cut is read
-                self.files.load_clusters(inode, size // self.geo.block_size, size // self.geo.block_size)
+            self.files.look_before_truncate(inode, size)
             self.midway = True
             self.files.truncate(inode, size)
             self.stamp_at(inode, now, modified=True)
@@ -133,6 +131,7 @@ class Content(Attributes):
             if moved:
                 self.require_places(moved)
             inode, now = op.live(ino), self.clock()
+            self.files.look_before_fallocate(inode, mode, offset, length)
             self.midway = True
             self.files.fallocate(inode, mode, offset, length)
             self.stamp_at(inode, now, modified=True)

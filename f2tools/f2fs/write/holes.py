@@ -20,6 +20,17 @@ SHIFTS = FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE
 class Holes(FileData):
     """File content whose size can be set, and parts of which can be given back."""
 
+    def look_before_truncate(self, inode: LiveInode, size: int) -> None:
+        """Read what `truncate` needs: F2fsError before anything has changed."""
+        if inode.has_inline_data or inode.aliases_device:
+            return
+        block = self.geo.block_size
+        if inode.cluster_size > 1 and size % (inode.cluster_size * block):
+            self.load_clusters(inode, size // block, size // block)
+        elif size % block:
+            self.load(inode, size // block)
+        self._mapper.look(inode, size // block)
+
     def truncate(self, inode: LiveInode, size: int) -> None:
         """Set the size; what lies beyond it is given back."""
         block = self.geo.block_size
@@ -50,6 +61,15 @@ class Holes(FileData):
         if fofs in mine or self.geo.in_main(self._mapper.get_one(inode, fofs)):
             page = self.page(inode, fofs)
             page[start:stop] = 0
+
+    def look_before_fallocate(self, inode: LiveInode, mode: int, offset: int, length: int) -> None:
+        """Read what `fallocate` needs, but for what it moves: F2fsError before anything has changed."""
+        if inode.has_inline_data or offset < 0 or length <= 0:
+            return
+        size, end = self.geo.block_size, offset + length
+        self._mapper.look(inode, offset // size, None if mode in SHIFTS else -(-end // size))
+        if mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE):
+            self.load(inode, *(at // size for at in (offset, end) if at % size))
 
     def fallocate(self, inode: LiveInode, mode: int, offset: int, length: int) -> None:
         """fallocate(2) in the modes that the kernel's f2fs has; OSError EINVAL, EOPNOTSUPP, EFBIG, ENOSPC, EDQUOT."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import stat
 
+from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
     DEFAULT_INLINE_XATTR_ADDRS,
     F2FS_CASEFOLD_FL,
@@ -112,7 +113,7 @@ class InodeMaker:
             inode.set(i_size=inode.inline_area.size)
         try:
             self._space.add_inode(inode)
-        except OSError:
+        except (OSError, F2fsError):
             self._nodes.abandon(ino)
             raise
         return inode

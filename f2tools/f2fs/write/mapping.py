@@ -325,6 +325,12 @@ class Mapper:
                 yield node, max(0, start - node.first), min(per, stop - node.first)
             number += 1
 
+    def look(self, inode: LiveInode, start: int, stop: int | None = None) -> None:
+        """Read the nodes of file blocks [start, stop), of all from `start` on without an end."""
+        if not inode.maps_alone:
+            for _ in self.nodes_within(inode, start, self.end(inode) if stop is None else stop):
+                pass
+
     def _next_present(self, inode: LiveInode, number: int) -> int | None:
         """The first node number from `number` on whose node is there."""
         for branch, nid in zip(branches(self.geo.addrs_per_block), inode.nids.tolist(), strict=True):

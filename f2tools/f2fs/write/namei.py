@@ -80,8 +80,7 @@ class Namei(Content):
             self._room_for_orphan()
             mode, access, default = self._inherited(directory, stat.S_IFREG | stat.S_IMODE(mode), 0)
             now, generation = self.clock(), self.new_generation()
-            self.midway = True
-            inode = self.maker.make(directory, b"", mode, uid, gid, now, generation, self.compress_options)
+            inode = self._made(directory, b"", mode, uid, gid, now, generation)
             self._finish(inode, access, default)
             inode.set(i_links=0)
             self._nameless.add(inode.ino)
@@ -124,8 +123,7 @@ class Namei(Content):
                 fail(errno.EMLINK, name)
             mode, access, default = self._inherited(directory, mode, umask)
             now, generation = self.clock(), self.new_generation()
-            self.midway = True
-            inode = self.maker.make(directory, name, mode, uid, gid, now, generation, self.compress_options)
+            inode = self._made(directory, name, mode, uid, gid, now, generation)
             self._finish(inode, access, default, fill)
             place = self._room_for(inode, directory, name)
             if inode.is_dir:
@@ -135,8 +133,19 @@ class Namei(Content):
             self.stamp_at(directory, now, modified=True)
             return inode.ino
 
+    def _made(
+        self, directory: LiveInode, name: bytes, mode: int, uid: int, gid: int, now: int, generation: int
+    ) -> LiveInode:
+        """A new inode, the first change of an operation; nothing has changed when there is none."""
+        self.midway = True
+        try:
+            return self.maker.make(directory, name, mode, uid, gid, now, generation, self.compress_options)
+        except F2fsError:
+            self.midway = False
+            raise
+
     def _room_for(self, made: LiveInode | None, directory: LiveInode, name: bytes) -> Place:
-        """`Directories.room`; refused, an inode that was made for it is gone again.
+        """`Directories.room`; refused, an inode that was made for it is gone again, and nothing has changed.
 
         It comes last of what may be refused: the block that a directory has got is not taken back.
         """
@@ -145,6 +154,7 @@ class Namei(Content):
         except (OSError, F2fsError):
             if made is not None:
                 self._evict(made)
+            self.midway = False
             raise
 
     def _finish(
@@ -163,6 +173,7 @@ class Namei(Content):
                 fill(inode)
         except (OSError, F2fsError):
             self._evict(inode)
+            self.midway = False
             raise
 
     def _inherited(
@@ -192,7 +203,7 @@ class Namei(Content):
             self._same_project(inode, directory)
             now = self.clock()
             self.midway = True
-            place = self.names.room(directory, name)
+            place = self._room_for(None, directory, name)
             self.names.add(directory, place, name, ino, file_type(inode.i_mode))
             if not inode.i_links:
                 self._nameless.discard(ino)
@@ -236,6 +247,7 @@ class Namei(Content):
         gone = inode.is_file and inode.i_links == 1
         self._must_be_whole(inode)
         self._room_for_orphan(inode)
+        self.names.load(directory, entry)
         self.midway = True
         self.names.remove(directory, entry, gone)
         if not gone:  # it may be known to the checkpoint by this name alone
@@ -325,10 +337,12 @@ class Namei(Content):
         if other is not None:
             self._must_be_whole(other)
             self._room_for_orphan(other)
+        self.names.load(directory, entry)
+        self.names.load(target, there)
+        self._load_parent(inode, directory, target)
         self.midway = True
         if whiteout:
-            mode = stat.S_IFCHR
-            ghost = self.maker.make(directory, entry.name, mode, 0, 0, now, generation, self.compress_options)
+            ghost = self._made(directory, entry.name, stat.S_IFCHR, 0, 0, now, generation)
             self.maker.set_rdev(ghost, 0, 0)
         place = None
         if there is None:
@@ -373,6 +387,10 @@ class Namei(Content):
         other: LiveInode,
     ) -> None:
         now = self.clock()
+        self.names.load(directory, entry)
+        self.names.load(target, there)
+        self._load_parent(inode, directory, target)
+        self._load_parent(other, target, directory)
         self.midway = True
         self.names.redirect(directory, entry, other.ino, file_type(other.i_mode))
         self.names.redirect(target, there, inode.ino, file_type(inode.i_mode))
@@ -380,6 +398,11 @@ class Namei(Content):
             self._moved(moved, old, new, name, now)
             self.stamp_at(old, now, modified=True)
         self._need_checkpoint = True
+
+    def _load_parent(self, inode: LiveInode, old: LiveInode, new: LiveInode) -> None:
+        """Read what a directory says of its parent, where that changes."""
+        if inode.is_dir and old is not new:
+            self.names.load(inode, self.names.find(inode, b".."))
 
     def _moved(self, inode: LiveInode, old: LiveInode, new: LiveInode, name: bytes, now: int) -> None:
         """Give a file another name, or the same one in another directory."""

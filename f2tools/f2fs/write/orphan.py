@@ -27,6 +27,7 @@ class Orphans(Balance):
         if ino in self._nameless:
             with self.operation(0) as op:
                 inode = op.live(ino)
+                self._must_be_whole(inode)
                 self.midway = True
                 self._nameless.discard(ino)
                 self._evict(inode)
@@ -43,6 +44,7 @@ class Orphans(Balance):
             return False
         with self.operation(0) as op:
             inode = op.live(ino)
+            self._must_be_whole(inode)
             self.midway = True
             self.files.drop_pages(ino)
             return self.mapper.truncate(inode, 0) > 0
@@ -54,9 +56,8 @@ class Orphans(Balance):
         """
         if inode.aliases_device:
             self.mapper.device_extent(inode)
-        elif inode.i_links <= 1 + inode.is_dir and not inode.has_inline_data and not inode.maps_alone:
-            for _ in self.mapper.nodes_within(inode, 0, self.mapper.max_blocks(inode)):
-                pass
+        elif inode.i_links <= 1 + inode.is_dir and not inode.has_inline_data:
+            self.mapper.look(inode, 0)
 
     def _room_for_orphan(self, inode: LiveInode | None = None) -> None:
         """OSError ENOSPC where no checkpoint could hold one more file without a name: `inode`, if it becomes one.
