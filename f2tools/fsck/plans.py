@@ -194,6 +194,15 @@ class SetNatIno(RepairPlan):
     ino: int
 
 
+class TakeNewer(RepairPlan):
+    """Let the node address table lead to the newest copy of a node."""
+
+    name: ClassVar[str] = "newer-copy"
+    nid: int
+    ino: int
+    block_addr: int
+
+
 class FindNode(RepairPlan):
     """Look for a node's block by its footer; else clear its entry."""
 

@@ -81,6 +81,7 @@ from f2tools.fsck.plans import (
     SetPolicy,
     SetTarget,
     SetType,
+    TakeNewer,
     Unmix,
 )
 
@@ -360,6 +361,13 @@ NAT_BLOCK_LOST = _problem(
     "Many node numbers of one NAT block are in use by inodes or directories, and the block has none of them.",
     "rebuilt from the footers of the nodes and the table's other copy",
     plans=(FindNatBlock,),
+)  # fmt: skip
+NAT_BEHIND = _problem(
+    "N007", "nat-behind-log", ERROR, "the node address table leads to an older copy of a node",
+    "The journals of the checkpoint, which override the tables, were lost, and the log has a newer copy, from before "
+    "the checkpoint. Without the journals a file or directory is as an earlier checkpoint left it.",
+    "the entry leads to the newest copy",
+    plans=(TakeNewer,),
 )  # fmt: skip
 
 # -- segment information table ----------------------------------------------------------------------------------------

@@ -7,18 +7,23 @@ number; `python -m tests.fsck.crashes IMAGE NUMBER -v` tells its story.
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import f2tools
 from f2tools.dump.manifest import manifest
+from f2tools.f2fs.layout.footers import footer_in
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.write.recovered import open_recovered
 from f2tools.fsck.checks import recovery as chain
 from tests import judges
 from tests.dump.craft import f2
 from tests.fsck import crashes
+from tests.fsck.craft import examine
 from tests.fsck.test_kernel import MOUNT
 from tests.hostile.exercise import in_child
 from tests.images import CRASH, reference
@@ -40,6 +45,43 @@ def test_what_a_power_cut_and_random_damage_left_is_saved(name: str, tmp_path: P
     judges.need_tool("fsck.f2fs")
     found = in_child(lambda: failures(name, range(FIRST, FIRST + CASES), tmp_path))
     assert not found, f"{len(found)} failures\n" + "\n".join(found[:5])
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"), [("crash-namespace", "noise"), ("crash-sqlite-wal", "noise"), ("crash-stress-4", "zeros")]
+)
+def test_where_the_journals_are_lost_files_are_as_the_log_has_them_last(
+    name: str, lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that the tables lead to is whole then, and old; some of it they never heard of."""
+    good = crashes.truth(name).good
+    with f2tools.open(good.path) as volume:
+        at = volume.pack.sum_blkaddr * good.block_size
+    data = bytes(good.block_size) if lost == "zeros" else random.Random(1).randbytes(good.block_size)
+    monkeypatch.setattr(crashes, "damage", lambda *_: [(at, data)])
+    assert crashes.judged(name, 0, tmp_path, peer=False).wrong == ""
+
+
+def test_a_copy_of_a_node_that_leads_to_what_is_others_is_not_believed(tmp_path: Path) -> None:
+    """As recovery can leave one behind: newer than the node, and never in a checkpoint."""
+    image = reference("crash-sqlite-rollback").copy(tmp_path).path
+    with f2tools.open(image) as volume:
+        size, pack = volume.geo.block_size, volume.pack
+        file, big = (volume.path(path).inode for path in ("/db/test.sqlite", "/b/big"))
+        end = (volume.geo.end_blkaddr - 1) * size
+    with image.open("r+b") as disk:
+        disk.seek(pack.sum_blkaddr * size)
+        disk.write(bytes(size))
+        for inode, ino in ((big, file.ino), (file, file.ino), (file, 30_000)):
+            disk.seek(inode.blkaddr * size)
+            copy = np.frombuffer(bytearray(disk.read(size)), np.uint8)
+            footer_in(copy)["nid"], footer_in(copy)["ino"] = file.ino, ino
+            footer_in(copy)["cp_ver"] = pack.cp.checkpoint_ver - 1
+            disk.seek(end)
+            disk.write(copy.tobytes())
+            disk.flush()
+            taken = {f.ino: f.expected for f in examine(image).findings if f.code == "N007"}
+            assert (taken[file.ino] == f"{end // size:#x}") == (inode is file)
 
 
 @pytest.mark.parametrize("name", CRASH)

@@ -697,6 +697,13 @@ def nat_block_lost(p: Patient) -> dict[str, Any]:
     return {"blkaddr": blkaddr}
 
 
+@one("N007", "crash-sqlite-rollback", also={"C004", "G003", "G004", "L005"})
+def journals_lost(p: Patient) -> dict[str, Any]:
+    nid, newest = p.ino("/db/test.sqlite"), p.at("/db/test.sqlite")
+    p.write(p.vol.pack.sum_blkaddr * p.size, bytes(p.size))
+    return {"blkaddr": int(p.vol.nat.blkaddrs[0]), "nid": nid, "expected": f"{newest:#x}"}
+
+
 @one("G006")
 def segment_from_the_future(p: Patient) -> dict[str, Any]:
     blkaddr, at = p.sit_at(10)

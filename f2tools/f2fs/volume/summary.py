@@ -74,6 +74,7 @@ class Summaries:
         self._geo = geo
         self._layout = SummaryBlock.at(geo.sum_block_size)
         self.cursegs: list[CursegSummary] = []
+        self._beside: list[Rows] = []  # owners of blocks, as they stand beside the journals
         raw_nat, raw_sit = self._read_cursegs(pack)
         self.journals = self._parse_journals(raw_nat, raw_sit)
         self._open = {curseg.segno: curseg for curseg in reversed(self.cursegs)}
@@ -109,6 +110,8 @@ class Summaries:
         in_others = usable // Summary.size
         rest = max(0, sum(needed) - in_first)
         blocks = self._device.read_range(pack.sum_blkaddr, 1 + -(-rest // in_others), size)
+        first = blocks[0, 2 * each : 2 * each + min(in_first, sum(needed)) * Summary.size]
+        self._beside.append(first.view(Summary.dtype))
         parts = [blocks[0, 2 * each : 2 * each + in_first * Summary.size]]
         parts += [block[: in_others * Summary.size] for block in blocks[1:]]
         stream = np.concatenate(parts).view(Summary.dtype)
@@ -137,6 +140,8 @@ class Summaries:
         block = self._device.read_range(blkaddr, 1, geo.block_size)[0]
         row = self._layout.table(block[: geo.sum_block_size])[0]
         entries = row["entries"][: geo.blocks_per_seg].copy()
+        if kind in (CURSEG_HOT_DATA, CURSEG_COLD_DATA):
+            self._beside.append(entries[:blkoff])
         self.cursegs.append(
             CursegSummary(kind, segno, blkoff, alloc_type, int(row["footer"]["entry_type"]), entries, blkaddr)
         )
@@ -175,11 +180,7 @@ class Summaries:
     @property
     def journals_lost(self) -> bool:
         """Whether what the journals held may be gone: they are impossible, or the log beside one has no owners."""
-        blank = any(
-            log.next_blkoff and not log.entries["nid"].any()
-            for log in self.cursegs
-            if log.kind in (CURSEG_HOT_DATA, CURSEG_COLD_DATA)
-        )
+        blank = any(entries.size and not entries["nid"].any() for entries in self._beside)
         return blank or bool(self.journals.problems)
 
     # -- the SSA ------------------------------------------------------------------------------------------------

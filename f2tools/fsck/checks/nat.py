@@ -9,10 +9,20 @@ import numpy as np
 from f2tools.f2fs.layout.constants import CP_CRC_RECOVERY_FLAG, F2FS_META_INO, F2FS_NODE_INO, NEW_ADDR, OFFSET_BIT_SHIFT
 from f2tools.fsck import problems
 from f2tools.fsck.facts.arrays import distinct
+from f2tools.fsck.facts.newest import newer_copies
 from f2tools.fsck.facts.nodes import MISSING, UNKNOWN
 from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding
-from f2tools.fsck.plans import FindNatBlock, FindNode, JudgeFooter, SetFooter, SetFooterOwner, SetNatAddress, SetNatIno
+from f2tools.fsck.plans import (
+    FindNatBlock,
+    FindNode,
+    JudgeFooter,
+    SetFooter,
+    SetFooterOwner,
+    SetNatAddress,
+    SetNatIno,
+    TakeNewer,
+)
 
 LOST_BLOCK_REFERENCES = 3  # if so many nids of an empty NAT block are missing, the block was lost
 
@@ -137,6 +147,18 @@ def check_lost_blocks(scan: Scan) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def check_behind(scan: Scan) -> Iterator[Finding]:
+    """Where the journals were lost, the table still leads to the newest copy of every node."""
+    if not scan.image.journals_lost:
+        return
+    for nid, copy in newer_copies(scan).items():
+        yield Finding(
+            problems.NAT_BEHIND, area="nat", blkaddr=nat_block(scan, nid), nid=nid, ino=copy.ino,
+            found=f"{scan.addr[scan.row_of(nid)]:#x}", expected=f"{copy.blkaddr:#x}",
+            repair=TakeNewer(nid, copy.ino, copy.blkaddr),
+        )  # fmt: skip
+
+
 def nat_block(scan: Scan, nid: int) -> int:
     """Where the NAT entry of a nid lies; its block may be overridden by the journal."""
     number = min(nid // scan.geo.nat_entries_per_block, scan.geo.nat_blocks - 1)
@@ -145,4 +167,5 @@ def nat_block(scan: Scan, nid: int) -> int:
 
 CHECKS = (
     check_reserved, check_addresses, check_shared, check_footers, check_offsets, check_versions, check_lost_blocks,
+    check_behind,
 )  # fmt: skip

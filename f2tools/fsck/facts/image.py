@@ -127,6 +127,7 @@ class Image:
         self.packs: tuple[Pack, Pack] = read_packs(self.device, self.geo)
         self.pack_patches: list[Patch] = []
         self.pack_derived = False
+        self.journals_of = -1  # version of a checkpoint of which it is known that its journals were lost
         self.pack_refitted = False  # with them its flags and cp_pack_start_sum are right
         self.pack: Pack | None = self._pack()
         check_order(self.device, self.sb, self.geo, self.pack)
@@ -146,6 +147,11 @@ class Image:
         """Summaries of the open logs, journals, SSA."""
         assert self.pack is not None
         return Summaries(self.device, self.geo, self.pack)
+
+    @property
+    def journals_lost(self) -> bool:
+        """Whether what the journals held may be gone: then the tables may be behind the log."""
+        return self.cp.checkpoint_ver == self.journals_of or self.summaries.journals_lost
 
     @cached_property
     def nat(self) -> Nat:

@@ -38,6 +38,7 @@ from f2tools.fsck.plans import (
     SetFooter,
     SetNatAddress,
     SetNatIno,
+    TakeNewer,
 )
 from f2tools.fsck.problems import NODE_MISSING, NODE_TWICE
 from f2tools.fsck.repair.work import Work
@@ -115,6 +116,13 @@ def nat_entry(work: Work, finding: Finding, plan: SetNatAddress | SetNatIno) -> 
     else:
         work.surgery.set_nat(plan.nid, ino=plan.ino)
     work.note(finding, "entry corrected")
+    return True
+
+
+def newer_node(work: Work, finding: Finding, plan: TakeNewer) -> bool:
+    """Let the NAT lead to the newest copy of a node; all of them in one round, as older ones contradict these."""
+    work.surgery.set_nat(plan.nid, plan.ino, plan.block_addr)
+    work.note(finding, f"leads to {plan.block_addr:#x}, the newest copy")
     return True
 
 
@@ -306,7 +314,7 @@ def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
     count = _adopt_best(work, valid, len(valid) if hit else most, _Named.ITSELF)
     for named in (_Named.NOBODY, _Named.ANOTHER):
         count += _adopt_best(work, valid, most - count, named)
-    if count < missing or everything:
+    if (count < missing or everything) and not (count and work.guesses.journals_lost):  # else once these are known
         old = _old_candidates(work, counted=not everything)
         most = len(old) if everything else missing - count
         for named in (_Named.ITSELF, _Named.NOBODY):
@@ -329,15 +337,18 @@ def _old_candidates(work: Work, counted: bool) -> dict[int, LostNode]:
     """The newest copy, valid or not, of each node that was in a lost block of the NAT; else a wrong count is no reason
     to take a node.
 
-    Where the journals were lost, the segment table is behind the log, and what the other copy of a NAT block has in use
-    counts as well, wherever the node was then.
+    Where the journals were lost, the segment table is behind the log, and any node may have been in them; if it is not
+    known how many are lost, one that the other copy of a NAT block has in use counts, wherever the node was then.
     """
     per, lost = work.image.geo.nat_entries_per_block, _lost_nat_blocks(work, counted)
+    in_journal = work.guesses.journals_lost and counted
 
     def may_be_lost(nid: int, node: LostNode) -> bool:
         if work.scan.row_of(nid) >= 0:
             return False
-        return nid // per in lost or (work.guesses.journals_lost and work.other_nat_copy(nid)[1] == node.ino)
+        if in_journal or nid // per in lost:
+            return True
+        return work.guesses.journals_lost and work.other_nat_copy(nid)[1] == node.ino
 
     return {nid: node for nid, node in work.leaks.newest_old().items() if may_be_lost(nid, node)}
 
@@ -379,10 +390,10 @@ def _adopt_best(work: Work, found: dict[int, LostNode], most: int, named: _Named
     names, _ = named_by_summaries(work.image, [found[nid].blkaddr for nid in lost])
     lost = [nid for nid, name in zip(lost, names.tolist(), strict=True) if _named(nid, name) is named]
 
-    def rank(nid: int) -> tuple[bool, bool, int]:
+    def rank(nid: int) -> tuple[bool, bool, bool, int]:
         node = found[nid]
         owned = node.ino == nid or node.ino in found or work.scan.row_of(node.ino) >= 0
-        return _other_copy_knows(work, nid, node), owned, node.cp_ver
+        return work.wanted(nid, node), _other_copy_knows(work, nid, node), owned, node.cp_ver
 
     if named is _Named.ANOTHER:
         lost = [nid for nid in lost if nid == found[nid].ino or _other_copy_knows(work, nid, found[nid])]

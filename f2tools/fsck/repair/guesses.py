@@ -15,4 +15,5 @@ class Guesses:
     strays: set[int] = field(default_factory=set)  # inodes with an address that is another's, and stays
     changed: bool = False  # whether a repair has looked for, set or made anything but what misleads all others
     journals_lost: bool = False  # neither pack was valid, or its journals were hit: the tables may be behind the log
+    journals_of: int = -1  # version of the checkpoint of which the journals were hit: the first repair sets them right
     pack_derived: bool = False  # nothing of the packs could be used

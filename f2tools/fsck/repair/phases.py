@@ -66,6 +66,7 @@ _serve(plans.SetFieldEarly, early=correct.set_inode_field)
 _serve(plans.SetKind, early=correct.inode_mode)
 _serve(plans.SetMarks, early=correct.cluster_marks)
 _serve(plans.SetTarget, early=dentries.own_target)
+_serve(plans.TakeNewer, early=find.newer_node)
 
 _serve(plans.CopySuperblock, find=superblock.copy_superblock)
 _serve(plans.SetFeature, format=superblock.set_feature)

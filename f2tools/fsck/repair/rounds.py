@@ -305,7 +305,8 @@ class Repairer:
         self.guesses.pack_derived = image.pack_derived
         if image.pack is not None:
             guessed = bool(image.pack_patches) and not image.pack_refitted
-            self.guesses.journals_lost = guessed or image.summaries.journals_lost
+            self.guesses.journals_lost = guessed or image.journals_lost
+            self.guesses.journals_of = image.cp.checkpoint_ver if image.journals_lost else -1
         if image.pack_refitted:
             self.done.append(_REFITTED)
         elif image.pack_patches:
@@ -336,6 +337,7 @@ class Repairer:
 
     def _check(self) -> tuple[Image, CheckReport]:
         image = Image(StaysOpen(self.overlay))
+        image.journals_of = self.guesses.journals_of
         return image, check(image, memory_bytes=self._memory, content=self._content)
 
     def _round(self, image: Image, report: CheckReport) -> bool:
