@@ -28,11 +28,13 @@ def check_refused(image: Image, check: Callable[[Image], list[Finding]]) -> Iter
         refused = find_refused(image.device)
     except (F2fsError, OSError):
         return  # no node is at fault: there is no room, or the volume is not written to at all
+    with Volume(StaysOpen(image.device)) as volume:
+        recovery = find_fsync_chain(volume)
+    if not recovery.files:  # nobody knows any of them: nothing comes back, and the chain stays
+        return
     if not refused.nodes:
         yield from _comes_back_wrong(image, check)
         return
-    with Volume(StaysOpen(image.device)) as volume:
-        recovery = find_fsync_chain(volume)
     for error in refused.nodes:
         node, (pino, new) = error.node, _new_name(image, recovery, error.node.ino)
         yield Finding(

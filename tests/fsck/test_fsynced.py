@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from f2tools.device import open_device
-from f2tools.f2fs.layout.constants import F2FS_COMPR_FL, F2FS_ROOT_INO
+from f2tools.f2fs.layout.constants import DENT_BIT_SHIFT, F2FS_COMPR_FL, F2FS_ROOT_INO
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, Inode, NodeFooter
 from f2tools.f2fs.layout.sit import SitEntry
 from f2tools.f2fs.volume.recovery import find_fsync_chain
@@ -129,6 +129,35 @@ def test_what_is_wrong_in_a_file_that_came_back_is_repaired(
     assert last.ino in found_inos.values()
     assert "sound" in f2("fsck", image).text
     judges.fsck_clean(image)
+
+
+def test_a_chain_of_which_no_file_is_known_ends_neither_check_nor_repair(tmp_path: Path) -> None:
+    """Marks of an fsync on files that are not in the checkpoint, nor whole in the chain: the kernel passes them by."""
+    image = fresh(tmp_path)
+    volume = writable(image)
+    ino = volume.create(F2FS_ROOT_INO, b"lost", FILE)
+    volume.write(ino, 0, OLD)
+    volume.fsync(ino)
+    volume.abandon()
+    with reading(image) as now:
+        chain = find_fsync_chain(now).chain
+    assert chain
+    with image.open("r+b") as file:
+        for node in chain:
+            footer = (node.blkaddr + 1) * 4096 - NodeFooter.size + NodeFooter.offset_of("flag")
+            file.seek(footer)
+            flag = int.from_bytes(file.read(4), "little") & ~(1 << DENT_BIT_SHIFT)
+            file.seek(footer)
+            file.write(flag.to_bytes(4, "little"))
+    assert "R001" in f2("fsck", image).text
+    assert f2("fsck", image).code == 0
+    with image.open("r+b") as file:
+        file.seek(1024 + 4096)
+        file.write(bytes(1024))
+    said = f2("fsck", "-y", image).text
+    assert "R001 what was fsync'ed can't be brought back: its files are in no checkpoint" in said
+    assert "is brought back" not in said
+    assert f2("fsck", image).code == 0
 
 
 def test_a_node_that_cannot_be_right_is_found_and_costs_no_other_file(tmp_path: Path) -> None:

@@ -480,13 +480,15 @@ class Repairer:
         self._recoveries.append(_signature(report))
         trial = Overlay(StaysOpen(self.overlay))
         try:
-            WritableVolume(StaysOpen(trial)).close()
+            volume = WritableVolume(StaysOpen(trial))
+            volume.close()
+            if volume.recovered is None or not volume.recovered.files:
+                return self._not_recovered(": its files are in no checkpoint, and not whole where they were fsync'ed")
             image = Image(StaysOpen(trial))
             after = check(image, memory_bytes=self._memory)
         except (F2fsError, OSError, ValueError, IndexError) as error:
             self._refused = isinstance(error, (Corrupt, ValueError, IndexError))
-            self._not_recovered(f": {error}")
-            return False
+            return self._not_recovered(f": {error}")
         told = ["R001 what was fsync'ed after the checkpoint is brought back"]
         if after.errors > report.errors:
             # on a sound volume only what was fsync'ed can be wrong then, and is repaired as if it had been there before
@@ -496,8 +498,7 @@ class Repairer:
             repairer._answers = self._answers  # each group of repairs is asked about once
             if not _sound_but_for_fsynced(report) or not repairer.run(after).complete:
                 self._refused = True
-                self._not_recovered(" on this volume")
-                return False
+                return self._not_recovered(" on this volume")
             repairer.overlay.apply(trial)
             told += repairer.done
         trial.apply(self.overlay)
@@ -513,8 +514,7 @@ class Repairer:
             volume.checkpoint(unmount=True)  # the chain ends, also where nothing of it came back
             volume.close()
         except (F2fsError, OSError) as error:
-            self._not_recovered(f": {error}")
-            return False
+            return self._not_recovered(f": {error}")
         trial.apply(self.overlay)
         assert volume.recovered is not None
         files = volume.recovered.files
@@ -530,11 +530,12 @@ class Repairer:
             self.done.append(f"R001 what was fsync'ed after the checkpoint is brought back, of {others} other files")
         return True
 
-    def _not_recovered(self, why: str) -> None:
-        """Say so, once for each reason: it is tried again when something else was repaired."""
+    def _not_recovered(self, why: str) -> bool:
+        """Say so, once for each reason: it is tried again when something else was repaired; False."""
         text = f"R001 what was fsync'ed can't be brought back{why}"
         if text not in self.done:
             self.done.append(text)
+        return False
 
     def _quotas(self, tree: Tree, todo: list[Finding]) -> bool:
         """Write the quota files anew that count wrongly, or can't be read; limits are kept where they can be read."""
