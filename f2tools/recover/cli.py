@@ -147,13 +147,15 @@ def _change(
         again = command_line("f2tools fsck -y --undo FILE", image)
         why = f"the chain ends here; {what}: {again} brings back what can be, --until {len(plan.steps)} ends here"
         raise Corrupt(Where(path=image, blkaddr=plan.end_blkaddr), why)
-    device = in_order(open_for_change(image, extra=devices, dry_run=dry_run, undo=undo))
-    try:
-        volume = WritableVolume(device, recover="orphans" if rollback else True, until=until, which=checkpoint)
-    except BaseException:
-        device.close()
-        raise
-    volume.close()
+    # in memory first: that tables contradict the nodes can come out when the checkpoint is made, after all else
+    for rehearsed in (True,) if dry_run else (True, False):
+        device = in_order(open_for_change(image, extra=devices, dry_run=rehearsed, undo=undo))
+        try:
+            volume = WritableVolume(device, recover="orphans" if rollback else True, until=until, which=checkpoint)
+        except BaseException:
+            device.close()
+            raise
+        volume.close()
 
 
 def _must_be_newest(image: str, devices: tuple[str, ...]) -> None:

@@ -91,6 +91,21 @@ def test_the_plan_and_a_rehearsal_write_nothing_and_undo_takes_it_back(tmp_path:
     assert case.path.read_bytes() == before
 
 
+def test_what_only_the_checkpoint_after_it_finds_wrong_leaves_the_image_as_it_was(tmp_path: Path) -> None:
+    case = images.reference("crash-overwrite").copy(tmp_path)
+    with f2tools.open(case.path) as volume:
+        sit = int(volume.sit.blkaddrs[0]) * volume.geo.block_size
+    with case.path.open("r+b") as file:
+        file.seek(sit)
+        file.write(bytes(4096))
+    before = case.path.read_bytes()
+    for options in ((), ("--undo", tmp_path / "undo")):
+        result = f2("recover", case.path, "--apply", *options)
+        assert result.code == 1
+        assert "a block in use is not marked valid" in result.err
+        assert case.path.read_bytes() == before
+
+
 def test_only_the_first_nodes(tmp_path: Path) -> None:
     case = images.reference("crash-several").copy(tmp_path)
     whole = json.loads(f2("recover", case.path, "--json").out)
