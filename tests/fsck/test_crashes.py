@@ -82,6 +82,11 @@ def test_a_copy_of_a_node_that_leads_to_what_is_others_is_not_believed(tmp_path:
             disk.flush()
             taken = {f.ino: f.expected for f in examine(image).findings if f.code == "N007"}
             assert (taken[file.ino] == f"{end // size:#x}") == (inode is file)
+        old = int(str(next(f.found for f in examine(image).findings if (f.code, f.ino) == ("N007", file.ino))), 16)
+        disk.seek((old + 1) * size - NodeFooter.size + NodeFooter.offset_of("cp_ver"))
+        disk.write(b"\xff\xff\xff\xff")  # whether this copy is older is not known then
+        disk.flush()
+        assert file.ino not in {f.ino for f in examine(image).findings if f.code == "N007"}
 
 
 @pytest.mark.parametrize("name", CRASH)

@@ -217,9 +217,14 @@ def check_counts(scan: Scan) -> Iterator[Finding]:
         yield Finding(problems.CP_BLOCKS, **place, found=cp.valid_block_count, expected=by_files, repair=counts)
     if cp.valid_node_count != nodes:
         yield Finding(problems.CP_NODES, **place, found=cp.valid_node_count, expected=nodes, repair=CountNodes())
-    inodes = int(np.count_nonzero((scan.kind == INODE) | ((scan.kind == UNKNOWN) & (scan.nat_ino == scan.nid))))
+    inodes = count_inodes(scan)
     if cp.valid_inode_count != inodes:
         yield Finding(problems.CP_INODES, **place, found=cp.valid_inode_count, expected=inodes, repair=counts)
+
+
+def count_inodes(scan: Scan) -> int:
+    """How many nodes are inodes; of those that can't be read the NAT says it."""
+    return int(np.count_nonzero((scan.kind == INODE) | ((scan.kind == UNKNOWN) & (scan.nat_ino == scan.nid))))
 
 
 def check_free_segments(scan: Scan) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from f2tools.f2fs.layout.constants import F2FS_INLINE_DATA, F2FS_INLINE_DENTRY, NR_CURSEG_DATA_TYPE
-from f2tools.f2fs.layout.footers import CP_VER_LOW, low_cp_ver
+from f2tools.f2fs.layout.footers import CP_VER_LOW, MOST_VERSIONS, low_cp_ver
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.node_tree import leads_to_nodes
 from f2tools.fsck.checks.summary import named_by_summaries
@@ -23,7 +23,7 @@ def newer_copies(scan: Scan) -> dict[int, LostNode]:
     """nid -> the newest copy of a node that the table has an older one of; looks through all that was written."""
     version = scan.image.cp.checkpoint_ver
     ages = (version - low_cp_ver(scan.footer)) & CP_VER_LOW
-    own = scan.read & (scan.footer["nid"] == scan.nid)
+    own = scan.read & (scan.footer["nid"] == scan.nid) & (ages < MOST_VERSIONS)
     found: dict[int, LostNode] = {}
     leaks = Leaks(scan)
     for nid in leaks.newest_old():

@@ -22,6 +22,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.file_type import S_IFMTS
 from f2tools.f2fs.layout.footers import footer_in, footers_of, inode_in, low_cp_ver
 from f2tools.f2fs.layout.nat import NatBlock
+from f2tools.fsck.checks.checkpoint import count_inodes
 from f2tools.fsck.checks.clusters import Clusters
 from f2tools.fsck.checks.summary import named_by_summaries, summaries_of
 from f2tools.fsck.facts.leaks import LostNode
@@ -320,9 +321,24 @@ def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
         for named in (_Named.ITSELF, _Named.NOBODY):
             most -= (more := _adopt_best(work, old, most, named))
             count += more
+        if not everything:
+            count += _inodes_of_journal(work, missing - count)
     if count:
         work.note(finding, f"{count} lost nodes found by their footers and summaries")
     return bool(count)
+
+
+def _inodes_of_journal(work: Work, most: int) -> int:
+    """Find inodes that only the lost journals had, as many as the checkpoint counts; how many it was.
+
+    Their other nodes are found by their pointers.
+    """
+    if not work.guesses.journals_lost:
+        return 0
+    old = {nid: node for nid, node in work.leaks.newest_old().items() if node.ino == nid}
+    most = min(most, work.image.cp.valid_inode_count - count_inodes(work.scan))
+    found = _adopt_best(work, old, most, _Named.ITSELF)
+    return found + _adopt_best(work, old, most - found, _Named.NOBODY)
 
 
 class _Named(Enum):
@@ -337,18 +353,15 @@ def _old_candidates(work: Work, counted: bool) -> dict[int, LostNode]:
     """The newest copy, valid or not, of each node that was in a lost block of the NAT; else a wrong count is no reason
     to take a node.
 
-    Where the journals were lost, the segment table is behind the log, and any node may have been in them; if it is not
-    known how many are lost, one that the other copy of a NAT block has in use counts, wherever the node was then.
+    Where the journals were lost, the segment table is behind the log, and what the other copy of a NAT block has in use
+    counts as well, wherever the node was then.
     """
     per, lost = work.image.geo.nat_entries_per_block, _lost_nat_blocks(work, counted)
-    in_journal = work.guesses.journals_lost and counted
 
     def may_be_lost(nid: int, node: LostNode) -> bool:
         if work.scan.row_of(nid) >= 0:
             return False
-        if in_journal or nid // per in lost:
-            return True
-        return work.guesses.journals_lost and work.other_nat_copy(nid)[1] == node.ino
+        return nid // per in lost or (work.guesses.journals_lost and work.other_nat_copy(nid)[1] == node.ino)
 
     return {nid: node for nid, node in work.leaks.newest_old().items() if may_be_lost(nid, node)}
 
