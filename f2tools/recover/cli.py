@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     "--force",
     is_flag=True,
     help="Go back to the older checkpoint though files may have lost blocks since, or go on from it though a newer"
-    " state lies behind a checkpoint that was hit.",
+    " state lies behind a checkpoint that was hit, or its journals are lost.",
 )
 @dry_run_option
 @undo_option
@@ -159,13 +159,17 @@ def _change(
 
 
 def _must_be_newest(image: str, devices: tuple[str, ...]) -> None:
-    """Corrupt where a newer state lies behind a checkpoint that was hit: to write would give it up."""
+    """Corrupt where a newer state lies behind a checkpoint that was hit, or in its journals: to write gives it up."""
     from f2tools.device import open_device
     from f2tools.fsck.facts.image import Image
     from f2tools.fsck.newer import newer_state
 
     with open_device(image, extra=list(devices)) as device:
         found = Image(device)
+        if found.pack is not None and found.journals_lost:
+            again = command_line("f2tools fsck -y --undo FILE", image)
+            why = f"the journals of the checkpoint are lost, and the tables may be older: {again} finds what is newer"
+            raise Corrupt(Where(path=image, blkaddr=found.pack.sum_blkaddr), f"{why}, --force gives it up")
         newer = newer_state(found)
         if newer is None or not newer.sure or found.pack is None:
             return

@@ -168,6 +168,22 @@ def test_the_log_after_the_checkpoint_as_a_picture(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--apply", "--rollback"])
+def test_what_the_lost_journals_of_a_checkpoint_had_is_not_given_up_unasked(option: str, tmp_path: Path) -> None:
+    case = images.reference("crash-sqlite-wal").copy(tmp_path)
+    with f2tools.open(case.path) as volume:
+        at = volume.pack.sum_blkaddr * volume.geo.block_size
+    with case.path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes(4096))
+    before = case.path.read_bytes()
+    said = f2("recover", option, case.path)
+    assert said.code == 1
+    assert "the journals of the checkpoint are lost" in said.err
+    assert case.path.read_bytes() == before
+    assert f2("recover", option, "--force", case.path).code == 0
+
+
+@pytest.mark.parametrize("option", ["--apply", "--rollback"])
 def test_a_newer_state_behind_a_checkpoint_that_was_hit_is_not_given_up_unasked(option: str, tmp_path: Path) -> None:
     image = hit("crash-several", "tail", tmp_path)
     before = image.read_bytes()
