@@ -486,10 +486,12 @@ def said_of_waiting(volume: Volume, image: str, *, option: bool = False) -> str:
 
 
 def say_waiting(volume: Volume, image: str, *, option: bool = False) -> None:
-    """Say on stderr what `said_of_waiting` has to say."""
-    said = said_of_waiting(volume, image, option=option)
-    if said:
-        click.echo(f"f2tools: note: {printable(said)}", err=True)
+    """Say on stderr what `said_of_waiting` has to say, and whether what is shown may be old."""
+    from f2tools.f2fs.volume.summary import JOURNALS_LOST
+
+    said = [JOURNALS_LOST] if volume.summaries.journals_lost else []
+    for text in filter(None, [*said, said_of_waiting(volume, image, option=option)]):
+        click.echo(f"f2tools: note: {printable(text)}", err=True)
 
 
 def say_unknown(problems: Iterable[str]) -> None:

@@ -169,13 +169,15 @@ def test_the_log_after_the_checkpoint_as_a_picture(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--apply", "--rollback"])
 def test_what_the_lost_journals_of_a_checkpoint_had_is_not_given_up_unasked(option: str, tmp_path: Path) -> None:
-    case = images.reference("crash-sqlite-wal").copy(tmp_path)
+    case = images.reference("crash-stress-2").copy(tmp_path)
     with f2tools.open(case.path) as volume:
         at = volume.pack.sum_blkaddr * volume.geo.block_size
     with case.path.open("r+b") as file:
         file.seek(at)
         file.write(bytes(4096))
     before = case.path.read_bytes()
+    for words in (("dump", "ls", case.path, "/"), ("touch", "--dry-run", f"{case.path}:/new")):
+        assert "the journals of the checkpoint are lost, and files may be as an earlier" in f2(*words).err
     said = f2("recover", option, case.path)
     assert said.code == 1
     assert "the journals of the checkpoint are lost" in said.err

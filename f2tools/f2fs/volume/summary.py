@@ -57,6 +57,12 @@ class CursegSummary:
         return CURSEG_NAMES[self.kind]
 
 
+JOURNALS_LOST = (
+    "the journals of the checkpoint are lost, and files may be as an earlier checkpoint left them; `f2tools fsck -y`"
+    " finds what the log has of them since (N007), and any other change gives that up"
+)
+
+
 @dataclass
 class Journals:
     """The NAT and SIT entries that override the tables; `problems` says which of them are not believed."""

@@ -31,6 +31,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.volume.checkpoint import Which, choose_pack, newer_unread
 from f2tools.f2fs.volume.recovery import find_fsync_chain, fsynced_behind
+from f2tools.f2fs.volume.summary import JOURNALS_LOST
 from f2tools.f2fs.volume.super import must_be_in_place, must_be_there, unknown_features
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.write.balance import CLOSED
@@ -165,6 +166,8 @@ class WritableVolume(Namei):
         super().__init__(device, which, policy or Policy(), clock, seed)
         must_be_writable(self, which, despite)
         self._start()
+        if self.summaries.journals_lost:
+            self.warnings.append(JOURNALS_LOST)
         self._follow_zones()
         self.recovered: Recovery | None = None  # what was brought back when the volume was opened
         if self.pack is not choose_pack(self.packs):
