@@ -1056,7 +1056,8 @@ def node_blanked(p: Patient) -> dict[str, Any]:
 
 
 CONTENT = {"Z002", "V002"}  # looked for only when content is read
-DEVICES = {"H001", "W001", "B004"}  # told in test_device.py: they need a device that is torn or short, or has zones
+# told in test_device.py, as they need a device that is torn or short, or has zones; the last where 16 TiB are resized
+DEVICES = {"H001", "W001", "B004", "S013"}
 
 
 def test_content_is_read_only_when_asked_for(patient: Callable[[str], Patient]) -> None:
