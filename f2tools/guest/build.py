@@ -1,6 +1,6 @@
 """What QEMU boots: a distribution kernel, an initramfs that finds the root disk, a small root disk.
 
-Takes the newest kernel under /boot and /lib/modules that has f2fs as a module, or downloads Debian's package; the
+Takes the newest kernel under /boot and /lib/modules that has f2fs as a module, or downloads Debian's packages; the
 programs in the guest are the host's own.  Needs no root.  The result lies in a cache under a key of all that went into
 it, so it is built once.
 """
@@ -43,6 +43,7 @@ NEEDED = {
     "mkfs.f2fs": "f2fs-tools",
     "bash": "bash",
 }
+KERNEL = "linux-image-amd64"  # depends on the current kernel
 PROGRAMS_NEEDED = "bash modprobe mount umount mkfs.f2fs fsck.f2fs dump.f2fs".split()
 PROGRAMS_WELCOME = (
     "resize.f2fs defrag.f2fs sload.f2fs f2fs_io f2fslabel setfattr getfattr setfacl getfacl chattr lsattr filefrag "
@@ -161,18 +162,27 @@ def key(kernel: Kernel, more: Path | None) -> str:
 def find_kernel(root: Path = Path("/")) -> Kernel | None:
     """The newest kernel installed under `root` that can mount f2fs.
 
-    A package since Debian 13 has its modules in usr/lib, without the link at lib.
+    A package since Debian 13 has its modules in usr/lib, without the link at lib.  Since Debian 14, and in other
+    distributions, the image lies with the modules.
     """
-    found = []
-    for modules in (path for lib in ("lib", "usr/lib") for path in root.glob(f"{lib}/modules/*")):
-        image = root / "boot" / f"vmlinuz-{modules.name}"
-        if os.access(image, os.R_OK) and list(modules.glob("kernel/fs/f2fs/f2fs.ko*")):
-            found.append(Kernel(modules.name, image, modules))
-    return max(found, key=lambda k: [int(n) for n in re.findall(r"\d+", k.release)], default=None)
+    found = [
+        Kernel(modules.name, image, modules)
+        for lib in ("lib", "usr/lib")
+        for modules in root.glob(f"{lib}/modules/*")
+        for image in (root / "boot" / f"vmlinuz-{modules.name}", modules / "vmlinuz")
+        if os.access(image, os.R_OK) and list(modules.glob("kernel/fs/f2fs/f2fs.ko*"))
+    ]
+    return max(found, key=lambda kernel: _version(kernel.release), default=None)
+
+
+def _version(release: str) -> list[list[int]]:
+    """Greater for a newer release: the numbers of its version, then all others (7.3-amd64 < 7.3.4+deb13-amd64)."""
+    version, _, rest = re.split(r"([^\d.]|$)", release, maxsplit=1)
+    return [[int(n) for n in re.findall(r"\d+", part)] for part in (version, rest)]
 
 
 def download_kernel(cache: Path) -> Kernel:
-    """Debian's current kernel package, unpacked into the cache; nothing is installed."""
+    """Debian's current kernel, unpacked into the cache from its packages; nothing is installed."""
     tree = cache / "kernel"
     if found := find_kernel(tree):
         return found
@@ -182,23 +192,43 @@ def download_kernel(cache: Path) -> Kernel:
             "package of your distribution"
         )
     try:
-        depends = _output("apt-cache", "depends", "linux-image-amd64")
-        package = re.search(r"Depends: (linux-image-\S+)", depends)
-        if not package:
-            raise NoGuest("apt knows no linux-image-amd64 (apt-get update?)")
+        packages = _kernel_packages()
         with tempfile.TemporaryDirectory(dir=cache, prefix="kernel-") as name:
-            _output("apt-get", "download", package[1], cwd=Path(name))
-            (deb,) = Path(name).glob("*.deb")
-            _output("dpkg-deb", "-x", str(deb), name)
-            deb.unlink()
+            _output("apt-get", "download", *packages, cwd=Path(name))
+            new = Path(name) / "tree"
+            new.mkdir()
+            for deb in Path(name).glob("*.deb"):
+                _output("dpkg-deb", "-x", str(deb), str(new))
             shutil.rmtree(tree, ignore_errors=True)
-            shutil.copytree(name, tree, symlinks=True)
+            new.rename(tree)
     except subprocess.CalledProcessError as e:
         raise NoGuest(f"no kernel with f2fs here, and downloading one failed: {e.stderr.strip()[-300:]}") from e
     found = find_kernel(tree)
     if not found:
-        raise NoGuest(f"{package[1]} has no f2fs module")
+        raise NoGuest(f"no f2fs module, or no kernel, in {' '.join(packages)}")
     return found
+
+
+def _kernel_packages() -> list[str]:
+    """The packages of Debian's current kernel, as NAME=VERSION.
+
+    Since Debian 14 linux-image-RELEASE holds no files: it depends on the packages that do, in its own version.
+    """
+    image = next((one for one in _exact_dependencies(KERNEL) if one.startswith("linux-image-")), None)
+    if not image:
+        raise NoGuest(f"apt knows no {KERNEL} (apt-get update?)")
+    version = image.partition("=")[2]
+    return [image, *(one for one in _exact_dependencies(image) if one.endswith(f"={version}"))]
+
+
+def _exact_dependencies(package: str) -> list[str]:
+    """What a package depends on in one version only, as NAME=VERSION; empty for a package that apt doesn't know."""
+    try:
+        shown = _output("apt-cache", "show", "--no-all-versions", package)
+    except subprocess.CalledProcessError:
+        return []
+    depends = re.search(r"^Depends: (.*)", shown, re.MULTILINE)
+    return [f"{name}={version}" for name, version in re.findall(r"(\S+) \(= (\S+)\)", depends[1] if depends else "")]
 
 
 def _output(*command: str, cwd: Path | None = None) -> str:

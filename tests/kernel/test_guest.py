@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from f2tools.guest import boot
-from f2tools.guest.build import Built, find_kernel
+from f2tools.guest.build import Built
 from tests import judges
 from tests.images import Reference, with_whole_clusters
 from tests.kernel.guest import Guest, GuestFailed
@@ -22,23 +22,6 @@ def blank(path: Path, size: int) -> Path:
     with path.open("wb") as f:
         f.truncate(size)
     return path
-
-
-@pytest.mark.parametrize("lib", ["lib", "usr/lib"])
-def test_a_kernel_is_found_wherever_its_package_has_the_modules(tmp_path: Path, lib: str) -> None:
-    for release in ("6.1.0-9-amd64", "6.1.0-10-amd64"):
-        (tmp_path / "boot").mkdir(exist_ok=True)
-        (tmp_path / "boot" / f"vmlinuz-{release}").touch()
-        driver = tmp_path / lib / "modules" / release / "kernel/fs/f2fs/f2fs.ko.xz"
-        driver.parent.mkdir(parents=True)
-        driver.touch()
-    if lib == "usr/lib":
-        (tmp_path / "lib").symlink_to("usr/lib")  # as an installed system has it
-        assert find_kernel(tmp_path) is not None
-        (tmp_path / "lib").unlink()  # as an unpacked package has it
-    found = find_kernel(tmp_path)
-    assert found is not None
-    assert found.release == "6.1.0-10-amd64"
 
 
 QEMU_WITHOUT_KVM = """#!/bin/sh
