@@ -1,14 +1,20 @@
-"""Where the guest's kernel comes from: found as distributions lay it out, fetched as Debian cuts it up."""
+"""Where the guest's kernel comes from: found as distributions lay it out, fetched as Debian cuts it up, unpacked."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import lzma
+import random
 import re
+import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 
-from f2tools.guest.build import NoGuest, download_kernel, find_kernel
+from f2tools.guest.build import NoGuest, download_kernel, find_kernel, unpack_kernel
 from tests.judges import need_tool, run_tool
 
 RELEASE = "7.2.13+deb14-amd64"
@@ -174,3 +180,28 @@ def test_a_kernel_without_image_or_without_f2fs_is_none(tmp_path: Path) -> None:
     install(tmp_path, "7.1-amd64", "boot/vmlinuz-7.0-amd64")
     (tmp_path / "lib/modules/7.0-amd64").mkdir()
     assert find_kernel(tmp_path) is None
+
+
+def boot_image(payload: bytes) -> bytes:
+    """A bzImage as far as its header tells where the payload lies; other packings' magic stands before and behind."""
+    decoys = b"\x1f\x8b\x08" + b"\x28\xb5\x2f\xfd" + b"\xfd7zXZ\0"
+    setup = bytearray(2 * 512)
+    setup[0x1F1] = 1  # sectors of the setup, beside the first
+    struct.pack_into("<4sH", setup, 0x202, b"HdrS", 0x20F)
+    struct.pack_into("<II", setup, 0x248, len(decoys), len(payload))
+    return bytes(setup) + decoys + payload + decoys
+
+
+@pytest.mark.parametrize("pack", [lzma.compress, zstandard.compress, gzip.compress], ids=["xz", "zstd", "gzip"])
+def test_a_kernel_is_unpacked_whatever_it_is_packed_with(pack: Callable[[bytes], bytes]) -> None:
+    """The length of what is unpacked follows, as the kernel has it."""
+    vmlinux = b"\x7fELF" + random.Random(1).randbytes(50_000)
+    packed = pack(vmlinux)
+    assert unpack_kernel(boot_image(packed + struct.pack("<I", len(vmlinux)))) == vmlinux
+    torn = boot_image(packed[: len(packed) // 2])
+    assert unpack_kernel(torn) == torn
+
+
+def test_an_image_that_can_not_be_unpacked_is_taken_as_it_is() -> None:
+    for image in (b"", b"\x7fELF" + bytes(2000), boot_image(b"packed otherwise"), boot_image(b"")):
+        assert unpack_kernel(image) == image
