@@ -16,10 +16,11 @@ from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.tune.tune import TuneRequest, apply, plan
 from tests import images
-from tests.f2fs.write.test_kernel import assert_as_the_kernel, assert_quiet, tree_of
+from tests.f2fs.write.test_kernel import assert_as_the_kernel, tree_of
 from tests.f2fs.write.volumes import FULL, Twin, fresh, judge, writable
 from tests.f2fs.write.workload import Workload
 from tests.kernel.guest import Guest
+from tests.kernel.log import assert_quiet
 
 SCRIPT = """
 set -e

@@ -15,6 +15,7 @@ from f2tools.mkfs.request import Options
 from tests import judges
 from tests.images import with_whole_clusters
 from tests.kernel.guest import Guest
+from tests.kernel.log import assert_nothing_recovered
 from tests.mkfs.from_tools import directory_of, facts, tree_of
 from tests.mkfs.source_tools import populate, run
 from tests.mkfs.tools import f2mkfs
@@ -94,10 +95,7 @@ def test_the_kernel_shows_the_tree(guest: Guest, tmp_path: Path) -> None:
     read_only = " ".join(str(number) for number, case in numbered if "-O ro" in case)
     full = " ".join(str(n) for n, case in numbered if not any(w in case for w in ("--size", "--free", "logs")))
     result = guest.run(SCRIPT, disks, timeout=600, env={"READ_ONLY": read_only, "FULL": full}).must_succeed()
-    said = [line for line in result.dmesg.splitlines() if "F2FS-fs" in line]
-    harmless = ("Mounted with checkpoint", "Found nat_bits", "Using encoding", "recover fsync data on readonly fs")
-    harmless += ("Skip to start discard thread for readonly image",)  # said by Linux 6.12
-    assert not [line for line in said if not any(word in line for word in harmless)], "\n".join(said[:40])
+    assert_nothing_recovered(result)
     for number, options in numbered:
         kernel = with_whole_clusters(result.json(f"{number}.json"))
         assert "errors" not in kernel

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from tests import judges
-from tests.f2fs.write.test_kernel import assert_quiet
 from tests.kernel.guest import Guest
+from tests.kernel.log import assert_quiet
 from tests.mkfs.from_tools import directory_of, facts
 from tests.mount.mounted import Mount, both_servers, mounted
 from tests.mount.suite_tools import fio_verify, fsx, mount_point, pjdfstest

@@ -7,9 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.f2fs.write.test_kernel import assert_as_the_kernel, assert_quiet, tree_of
+from tests.f2fs.write.test_kernel import assert_as_the_kernel, tree_of
 from tests.f2fs.write.volumes import judge, writable
 from tests.kernel.guest import Guest
+from tests.kernel.log import assert_quiet
 from tests.power.recording import Recording, crowded, mixed, overwriting, record
 
 OPTIONS = "--size 64M -O extra_attr,inode_checksum,quota,inode_crtime"

@@ -9,10 +9,11 @@ import os
 from pathlib import Path
 
 from tests import judges
-from tests.f2fs.write.test_kernel import assert_as_the_kernel, assert_quiet, tree_of
+from tests.f2fs.write.test_kernel import assert_as_the_kernel, tree_of
 from tests.f2fs.write.volumes import FULL
 from tests.images import copy_sparse
 from tests.kernel.guest import MAX_IMAGES, Guest
+from tests.kernel.log import assert_quiet
 from tests.tune.test_tune import EXTRA, FREE, NEW_UUID, filled, run, tune
 
 SCRIPT = """

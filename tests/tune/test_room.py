@@ -23,9 +23,10 @@ from f2tools.tune.tune import Refused, TuneRequest, apply, plan
 from tests import images, judges
 from tests.dump.craft import f2
 from tests.f2fs.write.consistency import assert_consistent
-from tests.f2fs.write.test_kernel import assert_as_the_kernel, assert_quiet, tree_of
+from tests.f2fs.write.test_kernel import assert_as_the_kernel, tree_of
 from tests.f2fs.write.volumes import fresh, writable
 from tests.kernel.guest import Guest
+from tests.kernel.log import assert_quiet
 from tests.tune.test_kernel import SCRIPT
 from tests.tune.test_tune import EXTRA, ROOT_INO, both_copies, features, manifest_of, report, run, sound, tree
 

@@ -11,8 +11,9 @@ from f2tools.device import open_device
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO as ROOT
 from f2tools.f2fs.write.volume import WritableVolume
 from tests import judges
-from tests.f2fs.write.test_kernel import assert_as_the_kernel, assert_quiet, tree_of
+from tests.f2fs.write.test_kernel import assert_as_the_kernel, tree_of
 from tests.kernel.guest import MAX_IMAGES, Guest
+from tests.kernel.log import assert_quiet
 from tests.power.test_kernel import without_what_recovery_decides
 
 BLOCK = 4096

@@ -17,7 +17,8 @@ from f2tools.dump.manifest import manifest
 from tests.f2fs.write.volumes import FULL, Twin, fresh, judge, reading, writable
 from tests.f2fs.write.workload import Workload
 from tests.images import with_whole_clusters
-from tests.kernel.guest import MAX_IMAGES, Guest, Result
+from tests.kernel.guest import MAX_IMAGES, Guest
+from tests.kernel.log import assert_quiet
 
 FEW = ("small", "churn")
 MANY = ("small", "links", "names", "xattrs", "flags", "holes", "churn")
@@ -60,17 +61,6 @@ CASES = [
     Case("--size 128M -s 2", percent=95),
     Case("--size 128M", percent=98, active_logs=2),
 ]
-
-HARMLESS = ("Mounted with checkpoint version", "Found nat_bits in checkpoint", "Using encoding defined by superblock")
-HARMLESS += (
-    "recover fsync data",
-    "recovered fsync",
-    "checkpoint: version",
-    "recover_inode:",
-    "recover_dentry:",
-    "recover_data:",
-    "Checking entire write pointers",  # of a zoned device; Linux 6.12 says so
-)
 
 # The kernel mounts, writes down, changes, writes down again: $LOGS and $MORE have a word for each image.
 SCRIPT = """
@@ -121,14 +111,6 @@ def assert_as_the_kernel(ours: dict[str, Any], kernel: dict[str, Any], context: 
     if ours["statfs"] != kernel["statfs"]:
         said.append(("statfs", ours["statfs"], kernel["statfs"]))
     assert not said, f"{context}: (path, what, we, the kernel)\n" + "\n".join(map(str, said[:30]))
-
-
-def assert_quiet(result: Result, *allowed: str) -> None:
-    """The kernel had nothing to complain of, besides what is allowed."""
-    said = (line for line in result.dmesg.splitlines() if "F2FS-fs" in line)
-    bad = [line for line in said if not any(word in line for word in (*HARMLESS, *allowed))]
-    bad += [line for line in result.dmesg.splitlines() if "WARNING:" in line or "BUG:" in line]
-    assert not bad, "\n".join(bad[:40])
 
 
 def write_case(case: Case, path: Path) -> Twin:
