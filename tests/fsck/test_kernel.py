@@ -6,11 +6,12 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.f2fs.volume.recovery import ChainNode, find_fsync_chain
-from f2tools.fsck.findings import Severity
+from f2tools.fsck.findings import Finding, Severity
 from tests import judges
 from tests.f2fs.write.volumes import reading
 from tests.fsck import fuzz
@@ -60,13 +61,21 @@ def _formatted(directory: Path, formats: tuple[list[str], ...]) -> list[Path]:
     return disks
 
 
+def _orphaned_lost_found(finding: Finding) -> bool:
+    """mkfs.f2fs of 2026 lets the `..` of lost+found lead to lost+found itself, where fsck.f2fs asserts too."""
+    return finding.code == "D010" and finding.path == "/lost+found/.." and finding.found == finding.ino
+
+
 def test_what_the_kernel_writes_is_sound(guest: Guest, tmp_path: Path) -> None:
     disks = _formatted(tmp_path, FORMATS)
+    made_so = [bad(examine(disk)) for disk in disks]
+    assert all(map(_orphaned_lost_found, chain.from_iterable(made_so))), made_so
     guest.run(WORK, disks, timeout=900, env={"CUT": ""}).must_succeed()
-    for disk in disks:
+    for disk, made in zip(disks, made_so, strict=True):
         report = examine(disk, content=True)
         assert report.inodes > 100
-        assert not bad(report), f"{disk.name}\n{said(report)}"
+        left = [finding for finding in bad(report) if not (made and _orphaned_lost_found(finding))]
+        assert not left, f"{disk.name}\n{said(report)}"
 
 
 def test_after_a_power_cut_and_after_recovery_nothing_is_damage(guest: Guest, tmp_path: Path) -> None:
