@@ -47,7 +47,7 @@ TABLE: dict[str, dict[str, str]] = {
     ),
     "pinned": (
         all_of(("append", "beyond"), "EIO")
-        | all_of(("truncate_short", "ftruncate"), "EINVAL")
+        | all_of(("truncate_short", "truncate_long", "ftruncate"), "EINVAL")
         | all_of(HOLES, "ENOTSUP")
     ),
     "compressed": all_of(HOLES, "ENOTSUP"),
@@ -58,8 +58,8 @@ TABLE: dict[str, dict[str, str]] = {
     ),
 }  # fmt: skip
 
-# where Linux 6.1 goes on: later ones refuse the first two since 6.10, and what follows since 6.18
-OLDER = {("pinned", way) for way in ("append", "beyond", "truncate_short", "ftruncate")}
+# where Linux 6.1 goes on: later ones refuse the first two since 6.10, the next two since 6.18, the last one in 7.3
+OLDER = {("pinned", way) for way in ("append", "beyond", "truncate_short", "ftruncate", "truncate_long")}
 # it would clean a section first, and reserves room in clusters that were released
 OTHERWISE = {(flag, way) for flag in ("pinned", "released") for way in ROOM}
 IN_GUEST = """set -e

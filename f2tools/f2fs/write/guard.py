@@ -88,8 +88,10 @@ def may_truncate(inode: LiveInode, mapper: Mapper, size: int) -> None:
     geo = mapper.geo
     if inode.released and size % (inode.cluster_size * geo.block_size):
         fail(errno.EINVAL)
-    # what stays of the last section would keep it from being cleaned
-    if inode.pinned and size <= inode.i_size and size % (geo.segs_per_sec * geo.blocks_per_seg * geo.block_size):
+    # It has whole sections.  What stays of the last one would keep it from being cleaned, and room beyond is given by
+    # fallocate(2) alone, which goes on where the size says that they end.
+    section = geo.segs_per_sec * geo.blocks_per_seg * geo.block_size
+    if inode.pinned and (size > inode.i_size or size % section):
         fail(errno.EINVAL)
 
 
