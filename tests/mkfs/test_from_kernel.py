@@ -103,7 +103,8 @@ def test_the_kernel_shows_the_tree(guest: Guest, tmp_path: Path) -> None:
         assert mine.keys() == theirs.keys(), options
         for path, entry in mine.items():
             other = theirs[path]
-            if "-O ro --compress" in options:  # where the kernel takes all of a short cluster for an extent
+            # Its cache of extents takes all of a short cluster for one, which in Linux 7.3 begins a block too far.
+            if "-O ro --compress" in options:
                 entry.pop("extents", None)
                 other.pop("extents", None)
             assert entry == other, (options, path)
