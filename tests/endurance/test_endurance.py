@@ -25,6 +25,7 @@ from tests.endurance.campaign import Campaign, Found, Outcome
 from tests.endurance.outside import Watch
 from tests.endurance.plan import CAMPAIGNS, Piece, named, shard
 from tests.endurance.warm import MEMORY, Warm
+from tests.f2fs.write.volumes import formatted
 from tests.hostile import exercise
 from tests.hostile.corpus import KINDS
 from tests.hostile.exercise import grown_bytes, in_child
@@ -252,6 +253,7 @@ def test_a_mount_with_a_planted_fault_is_found(
 
 
 def test_an_engine_with_a_planted_fault_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    formatted()  # what later tests copy lies elsewhere than this test's files
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(machine, "crowded_image", lambda: None)
     monkeypatch.setattr(machine, "EXAMPLES", 3)
