@@ -141,7 +141,7 @@ def sweep(traces: tuple[str, ...], models: tuple[str, ...], ops: list[float], as
               help="fio's iolog, version 2 or 3, or MQSim's text.")  # fmt: skip
 @click.option("--file", "name", default="/dev/replay", show_default=True, metavar="NAME",
               help="The file or device that fio is to replay on.")  # fmt: skip
-@click.option("--device", metavar="NAME", help="Of a trace of several devices, this one.")
+@click.option("--device", metavar="NAME", help="Of a trace of several devices, this one; of blktrace's, as 8,16.")
 @click.option("-o", "--output", type=FileName(), metavar="FILE", help="Write here, not to the standard output.")
 @force_option
 def export(trace: str, form: str, name: str, device: str | None, output: str | None, force: bool) -> None:

@@ -136,7 +136,7 @@ WRITTEN = (
                  help="With --workload: times the size that is written uncounted before.  [4; with --discards 8]"),
     click.option("--times", type=Times(), default=4.0, show_default=True, metavar="TIMES",
                  help="With --workload: so many times the logical size is written and counted."),
-    click.option("--device", metavar="NAME", help="Of a trace of several devices, this one."),
+    click.option("--device", metavar="NAME", help="Of a trace of several devices, this one; of blktrace's, as 8,16."),
     click.option("--streams", type=click.Choice(["none", "f2fs-logs"]), default="none",
                  help="Of a trace: a stream for each log of F2FS, by the segments of --image."),
     click.option("--image", type=FileName(), metavar="IMAGE",

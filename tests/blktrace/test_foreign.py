@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gzip
 import io
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from f2tools.blktrace.foreign.requests import DISCARD, RequestReader
+from f2tools.blktrace.numbers import device_of
+from f2tools.blktrace.trace import MIN_WINDOW
 from f2tools.errors import Unsupported, Usage
 from f2tools.ftl.export import export
 from tests.blktrace.foreign import SAMPLES
@@ -98,6 +102,106 @@ def test_of_several_devices_one_has_to_be_chosen(tmp_path: Path) -> None:
     assert [offset for _, offset, _, _ in rows(tmp_path / "t", "1")] == [8 * 512, 24 * 512]
     with pytest.raises(Usage, match="nothing of device '3' in it; there are: 1, 2"):
         rows(tmp_path / "t", "3")
+
+
+SDA, SDB, DM = device_of(8, 0), device_of(8, 16), device_of(253, 0)
+
+
+def of_device(device: int, sectors: list[int], start: int = 0) -> list[traces.Ev]:
+    """A write at each of these sectors, a millisecond apart."""
+    found = [e for n, sector in enumerate(sectors) for e in traces.request(start + (n + 1) * 1_000_000, sector)]
+    return [replace(event, device=device) for event in found]
+
+
+def in_a_file_for_each(directory: Path, both: list[list[traces.Ev]]) -> Path:
+    """As `blktrace -d /dev/sda -d /dev/sdb` leaves it."""
+    for name, events in zip(("sda", "sdb"), both, strict=True):
+        traces.write(directory, events, name=name)
+    return directory
+
+
+def in_one_file(directory: Path, both: list[list[traces.Ev]]) -> Path:
+    """As `blkparse -d` dumps it."""
+    events = sorted((event for some in both for event in some), key=lambda event: event.time)
+    numbers = dict.fromkeys((SDA, SDB), 0)
+    for n, event in enumerate(events):
+        numbers[event.device] += 1
+        events[n] = replace(event, sequence=numbers[event.device])
+    directory.mkdir()
+    (directory / "dump.bin").write_bytes(b"".join(traces.records(events)))
+    return directory / "dump.bin"
+
+
+def in_text(directory: Path, both: list[list[traces.Ev]]) -> Path:
+    """What blkparse prints."""
+    events = sorted((event for some in both for event in some), key=lambda event: event.time)
+    (directory.parent / "t.txt").write_text("".join(traces.as_blkparse(events)))
+    return directory.parent / "t.txt"
+
+
+@pytest.mark.parametrize("form", [in_a_file_for_each, in_one_file, in_text])
+def test_of_several_devices_in_a_blktrace_one_has_to_be_chosen(
+    form: Callable[[Path, list[list[traces.Ev]]], Path], tmp_path: Path
+) -> None:
+    given = form(tmp_path / "of", [of_device(SDA, [8, 24, 40]), of_device(SDB, [16, 8])])
+    with pytest.raises(Usage, match=r"requests to several devices, 8,0 and 8,16; .* choose one with --device"):
+        rows(given)
+    assert [offset // 512 for _, offset, _, _ in rows(given, "8,0")] == [8, 24, 40]
+    assert [offset // 512 for _, offset, _, _ in rows(given, "8,16")] == [16, 8]
+    for absent in ("8,1", "nonsense", ""):
+        with pytest.raises(Usage, match=f"nothing of device '{absent}' in it; there are: 8,0, 8,16"):
+            rows(given, absent)
+
+
+def test_a_single_device_of_a_blktrace_is_none_to_be_chosen_but_can_be(tmp_path: Path) -> None:
+    given = traces.write(tmp_path, of_device(SDA, [8, 24]))
+    assert rows(given) == rows(given, "8,0")
+    with pytest.raises(Usage, match="nothing of device '8,16' in it; there are: 8,0"):
+        rows(given, "8,16")
+    none = traces.write(tmp_path, [traces.Ev(1, "Q", device=SDA)], name="queued")
+    with pytest.raises(Unsupported, match="no request was issued"):
+        rows(none, "8,0")
+
+
+def test_a_second_device_is_seen_however_late_it_shows(tmp_path: Path) -> None:
+    first = [traces.Ev(time, "D", 8, device=SDA) for time in range(1, MIN_WINDOW + 2)]
+    given = traces.write(tmp_path, [*first, traces.Ev(len(first) + 1, "D", 8, device=SDB, sequence=1)])
+    read = iter(RequestReader(str(given)))
+    assert len(next(read)) > 0
+    with pytest.raises(Usage, match="8,0 and 8,16"):
+        list(read)
+    assert sum(map(len, RequestReader(str(given), "8,16"))) == 1
+    assert sum(map(len, RequestReader(str(given), "8,0"))) == len(first)
+
+
+def test_what_is_no_request_to_a_device_asks_for_no_choice(tmp_path: Path) -> None:
+    """The names of processes and messages are of no device; the device mapper hands its bios on and issues nothing; a
+    partition's bios are queued there and issued to the whole disk."""
+    partition = device_of(8, 1)
+    bios = [
+        replace(event, device=upper, sector=event.sector - start, op=op)
+        for upper, start in ((DM, 1), (partition, 2))
+        for event in of_device(SDA, [8, 24])
+        if event.op in "QC"
+        for op in event.op
+    ]
+    remaps = [traces.Ev(event.time + 1, "A", event.sector, device=SDA) for event in bios if event.op == "Q"]
+    flush = traces.Ev(5, "D", 0, 0, traces.FLUSH, device=SDB)
+    notes = [
+        replace(traces.note(time, op, data), device=0)
+        for time, op, data in ((1, 0, b"fio\0"), (2, 1, bytes(8)), (3, 2, b"begin"))
+    ]
+    given = traces.write(tmp_path, [*notes, flush, *bios, *remaps, *of_device(SDA, [8, 24])])
+    assert [offset // 512 for _, offset, _, _ in rows(given)] == [8, 24]
+
+
+def test_one_of_several_devices_is_exported(tmp_path: Path) -> None:
+    given = in_a_file_for_each(tmp_path / "of", [of_device(SDA, [8, 24, 40]), of_device(SDB, [16, 8])])
+    out = io.StringIO()
+    assert export(str(given), "mqsim", "/dev/x", out, "8,16") == (2, 0)
+    assert [line.split()[2] for line in out.getvalue().splitlines()] == ["16", "8"]
+    with pytest.raises(Usage, match="8,0 and 8,16"):
+        export(str(given), "fio3", "/dev/x", io.StringIO())
 
 
 @pytest.mark.parametrize("form", ["fio2", "fio3", "mqsim"])

@@ -105,6 +105,27 @@ def test_a_trace_is_simulated() -> None:
     assert found["requests"] == 723
 
 
+def test_of_several_devices_one_is_played(tmp_path: Path) -> None:
+    """On one of them page 0 is written again and again, on the other each page once."""
+    for name, number, pages in (("sda", 0, [0] * 1000), ("sdb", 16, list(range(1000)))):
+        events = [traces.Ev(1000 * n + number, "D", page * 8, device=8 << 20 | number) for n, page in enumerate(pages)]
+        traces.write(tmp_path / "both", events, name=name)
+    both = tmp_path / "both"
+    for chosen, pages in (("8,0", 1), ("8,16", 1000)):
+        for words in (("simulate",), ("compare", "--model", "page"), ("sweep", "--op", "10..20%:10")):
+            found = json.loads(run(*words, both, "--device", chosen, "--json"))
+            for one in found.get("runs", [found]):
+                assert one["host_writes"] == 1000
+                assert one["flash_writes"] == 1000 or pages == 1
+                assert (one["device"]["logical_pages"] < 1000) == (pages == 1)
+    for words in (("simulate",), ("compare",), ("sweep",), ("export", "-o", tmp_path / "o")):
+        with pytest.raises(Usage, match="requests to several devices, 8,0 and 8,16"):
+            run(*words, both)
+        with pytest.raises(Usage, match="nothing of device 'nonsense' in it; there are: 8,0, 8,16"):
+            run(*words, both, "--device", "nonsense")
+    assert not (tmp_path / "o").exists()
+
+
 def test_what_a_trace_lacks_is_noted(tmp_path: Path) -> None:
     whole = tmp_path / "whole.txt"
     whole.write_text(traces.as_ftrace([event for n in range(9) for event in traces.request(n * 10**6 + 10**9, 8 * n)]))

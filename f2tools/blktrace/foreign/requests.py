@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 from f2tools.blktrace.damage import Damage
 from f2tools.blktrace.files import open_stream
 from f2tools.blktrace.foreign.lines import Form, LineReader, form_of
-from f2tools.blktrace.records import DISCARDS, READS, SECTOR, WRITES, D, classes
+from f2tools.blktrace.numbers import device_name
+from f2tools.blktrace.records import DISCARDS, READS, SECTOR, WRITES, D, classes, is_single
 from f2tools.blktrace.sources import open_trace
 from f2tools.blktrace.trace import Trace
-from f2tools.errors import Unsupported
+from f2tools.device.vectors import distinct
+from f2tools.errors import Unsupported, Usage
 
 READ, WRITE, DISCARD = range(3)
 OF_CLASS = {READS: READ, WRITES: WRITE, DISCARDS: DISCARD}
+SHOWN = 20  # devices in a message
 
 
 @dataclass
@@ -70,15 +73,58 @@ class RequestReader:
                 for columns in LineReader(self._stream.read, self.name, self.form, self._device):
                     yield Requests(*columns)
             return
+        yield from self._of_blktrace()
+
+    def _of_blktrace(self) -> Iterator[Requests]:
+        """What was issued to the device.  Each event names the one that was traced: of a partition's requests the whole
+        disk, below the device mapper the disks, as only these get requests."""
         assert self._trace is not None
-        seen = False
+        chosen = Chosen(self.name, self._device)
+        table = np.array([OF_CLASS.get(n, 0) for n in range(8)], np.int8)
         for events in self._trace.events(wanted=(D,), lean=True):
             kind = classes(events.category, events.bytes)
-            rows = np.flatnonzero((kind <= DISCARDS) & (events.bytes > 0))
-            seen |= bool(len(rows))
-            table = np.array([OF_CLASS.get(n, 0) for n in range(8)], np.int8)
+            rows = chosen.of(events.device, np.flatnonzero((kind <= DISCARDS) & (events.bytes > 0)))
             yield Requests(
                 events.time[rows], events.sector[rows] * SECTOR, events.bytes[rows].astype(np.int64), table[kind[rows]]
             )
-        if not seen:
-            raise Unsupported(f"{self.name}: no request was issued in this trace (no D events)")
+        chosen.require_any()
+
+
+class Chosen:
+    """The one device of a trace whose requests are wanted: what two devices have at a place is not the same."""
+
+    def __init__(self, trace: str, device: str | None) -> None:
+        self._trace = trace
+        self._device = device  # as "8,0"
+        self._seen: list[str] = []
+
+    def of(self, device: NDArray[np.uint32], rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Those of the rows that are requests to it.
+
+        Without a choice all are, and a second device is an error as soon as it shows: to see them all ahead, the whole
+        trace would have to be read once more.
+        """
+        if not len(rows):
+            return rows
+        numbers = distinct(device[:1] if is_single(device) else device[rows]).tolist()
+        self._seen += [name for name in map(device_name, numbers) if name not in self._seen]
+        if self._device is None:
+            if len(self._seen) > 1:
+                known = " and ".join(self._seen[:SHOWN])
+                raise Usage(
+                    f"{self._trace}: requests to several devices, {known}; each has addresses of its own: choose one "
+                    "with --device"
+                )
+            return rows
+        wanted = [number for number in numbers if device_name(number) == self._device]
+        if len(wanted) == len(numbers):
+            return rows
+        return rows[device[rows] == wanted[0]] if wanted else rows[:0]
+
+    def require_any(self) -> None:
+        """Refuse a trace without requests, or without any to the device that was chosen."""
+        if not self._seen:
+            raise Unsupported(f"{self._trace}: no request was issued in this trace (no D events)")
+        if self._device is not None and self._device not in self._seen:
+            known = ", ".join(sorted(self._seen)[:SHOWN])
+            raise Usage(f"{self._trace}: nothing of device {self._device!r} in it; there are: {known}")
