@@ -20,6 +20,7 @@ SETUP_NS, NS_PER_KIB = 20_000, 2_000
 NUMBER = 8 << 20  # of the device
 HELD = 1 << 16  # requests between two writes to the file
 KINDS = (READ, WRITE, FLUSH)
+STEPS = ((1 << 4, Q), (1 << 6, D), (1 << 7, C))  # with the category by which blkparse selects each
 READS, WRITES, FLUSHES = range(3)
 
 RECORD = np.dtype(
@@ -53,7 +54,7 @@ class RequestLog:
         self._held: list[tuple[int, int, int]] = []
         self._file: zstandard.ZstdCompressionWriter | None = None
         self._now = 0
-        self._sequence = 0
+        self._sequence = 0  # of the last event; the kernel numbers those of a CPU from 1
 
     def add(self, kind: int, start: int, length: int) -> None:
         """Bytes from `start` on are read or written."""
@@ -93,6 +94,7 @@ class RequestLog:
     def begin(self, directory: Path) -> None:
         """From here on requests go to a trace in this directory."""
         self._send()
+        self._now = self._sequence = 0
         path = str(directory / "trace.blktrace.0.zst")
         self._raw = open(newfile.create(path), "wb")  # noqa: SIM115 - until end()
         self._file = zstandard.ZstdCompressor(level=3).stream_writer(self._raw)
@@ -119,12 +121,12 @@ class RequestLog:
         issued = self._now + np.cumsum(took) - took
         rows = np.zeros((count, 3), RECORD)
         rows["magic"] = MAGIC | 7
-        rows["sequence"] = self._sequence + np.arange(3 * count).reshape(count, 3)
+        rows["sequence"] = self._sequence + 1 + np.arange(3 * count).reshape(count, 3)
         rows["time"] = np.stack((issued, issued + 1000, issued + took - 1), axis=1)
         rows["sector"] = (start // SECTOR)[:, None]
         rows["bytes"] = length[:, None]
-        category = np.array(KINDS)[kind]
-        rows["action"] = (category << CATEGORY_SHIFT)[:, None] | np.array([Q, D, C])
+        category = np.array(KINDS)[kind][:, None] | np.array([category for category, _ in STEPS])
+        rows["action"] = category << CATEGORY_SHIFT | np.array([op for _, op in STEPS])
         rows["pid"] = 1
         rows["device"] = NUMBER
         self._now, self._sequence = int(issued[-1] + took[-1]), self._sequence + 3 * count

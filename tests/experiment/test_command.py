@@ -70,7 +70,9 @@ def test_an_experiment_prints_claims_with_verdicts_and_keeps_report_figures_numb
     assert "reproduced" in page
     assert not re.search(r"(src|href)=[\"']?https?:", page)
     assert (out / "figures" / "iozone-sizes.svg").read_text().startswith("<?xml")
-    analyzed = json.loads(f2("trace", "analyze", out / "traces" / "iozone" / "f2fs", "--json").out)
+    done = f2("trace", "analyze", out / "traces" / "iozone" / "f2fs", "--strict", "--json")
+    assert done.code == 0, done.err
+    analyzed = json.loads(done.out)
     assert analyzed["writes"]["bytes"] == found["parts"]["f2fs"]["run"]["write_bytes"]
 
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 
 from f2tools.device import Device
 from f2tools.errors import DeviceError
+from f2tools.experiment import requests
 from f2tools.experiment.disk import BLOCK, Disk
 from f2tools.experiment.engine import EngineFiles, fresh
 from f2tools.experiment.files import Watch
 from f2tools.experiment.loads import LOADS
-from f2tools.experiment.requests import MAX_REQUEST
+from f2tools.experiment.requests import MAX_REQUEST, READS, WRITES, RequestLog
 from f2tools.f2fs.write.volume import Policy
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
 from f2tools.trace.analyze import AnalysisRequest, analyze
+from tests.trace import blkparse
 
 MIB = 1 << 20
 MAILS = {"files": 60, "directories": 3, "file_bytes": 16384, "loops": 150}
@@ -79,8 +83,41 @@ def test_the_counts_are_those_of_the_block_trace(checkpoint_each: bool, tmp_path
     assert counted["reads"] == report["reads"]["requests"]
     assert counted["read_bytes"] == report["reads"]["bytes"]
     assert counted["flushes"] == report["flushes"] > 300
-    assert report["lost_events"] == 0
+    assert report["damage"]["problems"] == []
     assert files.calls["fsync"] == 2 * MAILS["loops"]
+
+
+def kept_by(log: RequestLog, directory: Path) -> Path:
+    """The trace of ten writes, eleven reads and a flush; the prefix of its file, unpacked."""
+    directory.mkdir()
+    log.begin(directory)
+    for n in range(10):
+        log.add(WRITES, (10 - n) * MIB, BLOCK)
+    log.flush()
+    for n in range(11):
+        log.add(READS, 2 * n * MIB, 2 * BLOCK)
+    log.end()
+    assert analyze(AnalysisRequest(str(directory))).report["damage"]["problems"] == []
+    packed = (directory / "trace.blktrace.0.zst").read_bytes()
+    (directory / "x.blktrace.0").write_bytes(zstandard.ZstdDecompressor().stream_reader(packed).read())
+    return directory / "x"
+
+
+@pytest.mark.peer
+def test_blkparse_reads_each_event_once_and_knows_them_by_what_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "HELD", 4)
+    log = RequestLog()
+    for directory in (tmp_path / "first", tmp_path / "second"):
+        prefix = kept_by(log, directory)
+        lines = [line.split() for line in blkparse.recorded(prefix)]
+        assert [int(words[2]) for words in lines] == list(range(1, 3 * 22 + 1))
+        assert [words[5] for words in lines] == ["Q", "D", "C"] * 22
+        assert Counter(words[6] for words in lines) == {"W": 30, "R": 33, "FN": 3}
+        for name, letter in (("queue", "Q"), ("issue", "D"), ("complete", "C")):
+            printed = blkparse.printed(prefix, options=("-a", name))
+            assert [line.split()[5] for line in blkparse.lines_of(printed)] == [letter] * 22
 
 
 def test_a_volume_on_it_is_sound_after_a_load() -> None:

@@ -59,6 +59,7 @@ def test_the_counts_of_dfs_are_those_of_the_block_trace(tmp_path: Path) -> None:
     assert found["run"]["write_bytes"] == traced["writes"]["bytes"] >= 10100
     assert found["run"]["writes"] == traced["writes"]["requests_with_data"]
     assert found["run"]["flushes"] == traced["flushes"] >= 4
+    assert traced["damage"]["problems"] == []
     again = on_dfs(Work(Setting(), None, lambda _: None), "replay", {"rounds": FEW}, 32 * MIB)
     assert again == found
 

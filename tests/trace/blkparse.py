@@ -29,10 +29,10 @@ def version() -> tuple[int, ...]:
     return tuple(map(int, (said.stdout + said.stderr).split()[-1].split(".")))
 
 
-def printed(*prefixes: Path) -> str:
-    """What it prints by default, of one trace or of several."""
+def printed(*prefixes: Path, options: tuple[str, ...] = ()) -> str:
+    """What it prints by default or with some options, of one trace or of several."""
     given = [word for prefix in prefixes for word in ("-i", prefix.name)]
-    command = [judges.need_tool("blkparse"), *given]
+    command = [judges.need_tool("blkparse"), *options, *given]
     return subprocess.run(command, cwd=prefixes[0].parent, capture_output=True, text=True, check=True).stdout
 
 
