@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,38 @@ def _compile(made: Engine, setting: Setting) -> None:
         device.feed(Piece(np.full(1, WRITE, np.int8), np.zeros(1, np.int32), np.zeros(1, np.int8)))
 
 
+class Windows:
+    """What the host and the flash have written after window upon window of as many host writes.
+
+    A window is not shorter than a block, as cleaning goes by blocks.  How long a trace is isn't known while it is read:
+    where windows become many, two and two are one from then on.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size  # host writes
+        self._ends = [(0, 0)]  # pages written by the host and to the flash
+
+    def part(self, piece: Piece, start: int, written: int) -> slice:
+        """What of a piece, from `start` on, is done before the window ends; `written` is what the host wrote so far."""
+        missing = self._ends[-1][0] + self._size - written
+        places = np.flatnonzero(piece.kinds[start:] == WRITE)
+        return slice(start, start + int(places[missing - 1]) + 1 if missing <= len(places) else len(piece))
+
+    def end(self, host: int, flash: int) -> None:
+        """So much has been written; note it if it is the end of a window."""
+        if host - self._ends[-1][0] < self._size:
+            return
+        self._ends.append((host, flash))
+        if len(self._ends) > 2 * WINDOWS:
+            self._ends = self._ends[::2]
+            self._size *= 2
+
+    def over_time(self, host: int, flash: int) -> list[tuple[int, float]]:
+        """(pages written by the host until then, WAF since the one before); the last window has what follows it."""
+        ends = [*(self._ends[:-1] or self._ends), (host, flash)]
+        return [(b[0], (b[1] - a[1]) / (b[0] - a[0])) for a, b in pairwise(ends) if b[0] > a[0]]
+
+
 class Measure:
     """The counters of a device from here on."""
 
@@ -158,26 +191,30 @@ class Measure:
         self._victims = device.victims()
         self._cpu = 0.0
         self.requests = 0
-        self._windows: list[tuple[int, int]] = [(0, 0)]  # host and flash writes
+        self._windows = Windows(device.shape.pages_per_block)
 
     def feed(self, piece: Piece) -> None:
         """Do these operations, and take the time."""
-        before = time.process_time()
-        self._device.feed(piece)
-        self._cpu += time.process_time() - before
         self.requests += len(piece) if piece.requests is None else piece.requests
+        at, written = 0, self._written[0]
+        while at < len(piece):
+            some = self._windows.part(piece, at, written)
+            before = time.process_time()
+            self._device.feed(piece.part(some))
+            self._cpu += time.process_time() - before
+            at, (written, programmed) = some.stop, self._written
+            self._windows.end(written, programmed)
+
+    @property
+    def _written(self) -> tuple[int, int]:
+        """Pages, by the host and to the flash."""
         now = self._device.counters()
-        self._windows.append(
-            (now["host_writes"] - self._start["host_writes"], now["flash_writes"] - self._start["flash_writes"])
-        )
-        if len(self._windows) > 2 * WINDOWS:  # from now on every second window is enough
-            self._windows = self._windows[::2]
+        return now["host_writes"] - self._start["host_writes"], now["flash_writes"] - self._start["flash_writes"]
 
     @property
     def over_time(self) -> list[tuple[int, float]]:
         """(pages written by the host until then, WAF since the one before)."""
-        pairs = zip(self._windows, self._windows[1:], strict=False)
-        return [(b[0], (b[1] - a[1]) / (b[0] - a[0])) for a, b in pairs if b[0] > a[0]]
+        return self._windows.over_time(*self._written)
 
     def report(self) -> dict[str, Any]:
         """The whole report, with the names of docs/json.md."""

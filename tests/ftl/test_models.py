@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from f2tools.errors import Usage
 from f2tools.ftl.engine import engine
 from f2tools.ftl.models import MODELS, Setting, Simulated
+from f2tools.ftl.replay import WINDOWS, Measure, device_for
 from f2tools.ftl.state import DISCARD, POLICIES, READ, WRITE
-from f2tools.ftl.workload import Piece
+from f2tools.ftl.workload import NO_STREAMS, Piece
 
 SETTINGS = {
     **{f"page-{gc}": Setting("page", 0.25, 8, blocks=40, gc=gc) for gc in POLICIES},
@@ -82,6 +85,44 @@ def test_numba_and_plain_python_give_the_same(name: str) -> None:
             device.feed(part)
         states.append([np.asarray(array).tolist() for array in device.flash])
     assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("name", [*SETTINGS, "vsl"])
+def test_the_windows_of_the_waf_over_time_do_not_depend_on_the_pieces_that_come(name: str) -> None:
+    setting = SETTINGS.get(name) or Setting("vsl", 0.25, 64, blocks=64)
+    count = 300 if name == "vsl" else 2000
+    reports = []
+    for steps in ((1 << 20,), (7,), (196, 5)):
+        device = device_for(engine("python"), setting, setting.shape())
+        made, piece = Measure(device), operations(setting, count, 7)
+        at = 0
+        for step in itertools.chain(steps, itertools.repeat(steps[-1])):
+            made.feed(piece.part(slice(at, at + step)))
+            at += step
+            if at >= len(piece):
+                break
+        report = made.report()
+        report.pop("cpu_seconds"), report.pop("requests_per_cpu_second")
+        reports.append(report)
+    assert reports[0] == reports[1] == reports[2]
+    windows = [(one["host_writes"], one["waf"]) for one in reports[0]["waf_over_time"]]
+    widths = np.diff([at for at, _ in windows], prepend=0).tolist()
+    assert windows[-1][0] == reports[0]["host_writes"]
+    assert set(widths[:-1]) == {widths[0]}
+    assert widths[0] % setting.pages_per_block == 0
+    assert widths[0] <= widths[-1] < 2 * widths[0]
+    whole = sum(waf * width for (_, waf), width in zip(windows, widths, strict=True))
+    assert whole == pytest.approx(reports[0]["flash_writes"])
+    assert len(windows) == reports[0]["host_writes"] // widths[0] <= 2 * WINDOWS
+    assert len(windows) > WINDOWS - 2 or widths[0] == setting.pages_per_block
+
+
+def test_what_is_shorter_than_a_block_is_one_window() -> None:
+    setting = SETTINGS["page-greedy"]
+    made = Measure(Simulated(engine("python"), setting, setting.shape()))
+    assert made.over_time == []
+    made.feed(Piece(np.array([WRITE, READ, WRITE], np.int8), np.arange(3, dtype=np.int32), NO_STREAMS))
+    assert made.over_time == [(2, 1.0)]
 
 
 def test_a_device_without_room_says_so() -> None:
