@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -50,7 +51,7 @@ def simulate(traces: tuple[str, ...], model: str, zones: str | None, as_json: bo
 
     job = _job(given, model, given["op"], traces, int(zones) if zones else None, model)
     found = _run([job], given)
-    _write(found, given, [])
+    _write(found, given)
     if as_json:
         print_json(found[0].report)
     else:
@@ -94,7 +95,7 @@ def compare(
                 parts += [f"{zone} zone{'s' * (zone > 1)}"] if zone else []
                 jobs.append(_job(given, model, given["op"], one, zone, " ".join(parts)))
     found = _run(jobs, given)
-    _write(found, given, [])
+    _write(found, given)
     if as_json:
         print_json({"runs": [one.report for one in found]})
     else:
@@ -116,16 +117,13 @@ def sweep(traces: tuple[str, ...], models: tuple[str, ...], ops: list[float], as
     Example:
       f2tools ftl sweep --workload uniform --blocks 2048 --op 5..30% --png waf.png
     """
-    from f2tools.ftl.pictures import sweep as picture_of
+    from f2tools.ftl.pictures import swept
 
-    names = models or ("page",)
+    names = tuple(dict.fromkeys(models)) or ("page",)
     jobs = [_job(given, model, op, traces, None, f"{model} {op * 100:g}%") for model in names for op in ops]
     found = _run(jobs, given)
-    rows: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    for job, one in zip(jobs, found, strict=True):
-        if one.report["waf"] is not None:
-            rows[job.setting.model].append((job.setting.op, one.report["waf"]))
-    _write(found, given, [picture_of(rows, given["pages_per_block"], given["workload"] == "uniform")])
+    by_model = {name: [one for one in found if one.setting.model == name] for name in names}
+    _write(found, given, lambda: swept(by_model, given["workload"] == "uniform"))
     if as_json:
         print_json({"runs": [one.report for one in found]})
         return
@@ -193,17 +191,18 @@ def _note_damage(found: list[Result]) -> None:
         click.echo(f"f2tools: note: {printable(note)}; what is missing is not replayed", err=True)
 
 
-def _write(found: list[Result], given: dict[str, Any], more: list[Picture]) -> None:
-    """The files that were asked for."""
+def _write(found: list[Result], given: dict[str, Any], drawn: Callable[[], list[Picture]] | None = None) -> None:
+    """The files that were asked for; `drawn` makes other pictures than usual."""
     if not (given["html"] or given["svg"] or given["png"]):
         return
     from f2tools.ftl.html import page
     from f2tools.ftl.pictures import every
 
+    made = drawn() if drawn else every(found)
     if given["html"]:
         with unfinished(given["html"]) as file:
             assert file is not None
-            file.write(page(found, "Flash translation layers", more).encode(errors="replace"))
+            file.write(page(found, "Flash translation layers", made).encode(errors="replace"))
     if given["svg"] or given["png"]:
         with pictures(given["svg"], given["png"]) as draw:
-            draw([*more, *every(found)][0])
+            draw(made[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from f2tools.ftl.pictures import every
 from f2tools.ftl.replay import Result
 from f2tools.ftl.report import COLUMNS, cells
 from f2tools.pictures.svg import Picture, svg
@@ -18,11 +17,11 @@ th:first-child,td:first-child{text-align:left}th,td{white-space:nowrap}svg{width
 """
 
 
-def page(found: list[Result], title: str, more: list[Picture] | None = None) -> str:
-    """The whole file; `more` pictures come first."""
+def page(found: list[Result], title: str, pictures: list[Picture]) -> str:
+    """The whole file."""
     head = "".join(f"<th>{markup(name)}</th>" for name in COLUMNS)
     rows = "".join("<tr>" + "".join(f"<td>{markup(cell)}</td>" for cell in cells(one)) + "</tr>" for one in found)
-    drawn = "".join(f"<h2>{markup(what.title)}</h2>{svg(what)}" for what in [*(more or []), *every(found)])
+    drawn = "".join(f"<h2>{markup(what.title)}</h2>{svg(what)}" for what in pictures)
     return (
         PAGE_HEAD + '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"

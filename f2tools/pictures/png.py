@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from f2tools.errors import Usage
-from f2tools.pictures.svg import Picture, log_ticks, tick_text, ticks
+from f2tools.pictures.svg import LONGEST, Line, Picture, is_slanting, labelled, log_ticks, shortened, tick_text, ticks
 from f2tools.text import printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def need_matplotlib() -> None:
@@ -30,6 +33,7 @@ def write_png(what: Picture, path: str | IO[bytes]) -> None:
 
 def _draw(what: Picture, path: str | IO[bytes]) -> None:
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     figure = Figure(figsize=(11, 4.6), dpi=110, layout="constrained")
@@ -41,19 +45,39 @@ def _draw(what: Picture, path: str | IO[bytes]) -> None:
         width = 0.8 / max(len(what.lines), 1)
         for number, line in enumerate(what.lines):
             axes.bar([n + number * width for n in range(len(what.names))], line.y, width, color=line.colour)
-        axes.set_xticks([n + 0.4 - width / 2 for n in range(len(what.names))],
-                        [printable(name) for name in what.names], fontsize=8)  # fmt: skip
+        _label_bars(axes, what, 0.4 - width / 2)
     else:
         for line in what.lines:
-            axes.plot(line.x, line.y, color=line.colour, linewidth=1.3)
+            style = (0, _lengths(line)) if line.dash else "-"
+            axes.plot(line.x, line.y, color=line.colour, linewidth=1.3, linestyle=style)
         axes.set_ylim(*what.y_range)
         if what.x_log:
             axes.set_xscale("log")
         axes.set_xlim(*what.x_range)
     _label(axes, what)
     if what.lines:
-        axes.legend(handles=[Patch(color=line.colour, label=line.name) for line in what.lines], fontsize=8)
+        handles = [
+            Line2D([], [], color=line.colour, linestyle=(0, _lengths(line)), label=line.name)
+            if line.dash
+            else Patch(color=line.colour, label=line.name)
+            for line in what.lines
+        ]
+        axes.legend(handles=handles, fontsize=8)
     figure.savefig(path, format="png", metadata={"Software": "f2tools"})
+
+
+def _lengths(line: Line) -> list[float]:
+    return [float(part) for part in line.dash.split()]
+
+
+def _label_bars(axes: Axes, what: Picture, middle: float) -> None:
+    places = range(0, len(what.names), labelled(what))
+    names = [printable(what.names[n]) for n in places]
+    if is_slanting(what):
+        names = [shortened(name, LONGEST) for name in names]
+        axes.set_xticks([n + middle for n in places], names, fontsize=8, rotation=45, ha="right")
+    else:
+        axes.set_xticks([n + middle for n in places], names, fontsize=8)
 
 
 def _label(axes: object, what: Picture) -> None:

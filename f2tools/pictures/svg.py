@@ -15,6 +15,13 @@ from f2tools.text import PICTURE_HEAD, markup
 
 WIDTH, HEIGHT = 920, 360
 LEFT, RIGHT, TOP, BOTTOM = 84, 16, 44, 46
+LEGEND = WIDTH - 2 * RIGHT  # how wide a row of the legend may be
+ROW = 16  # of the legend
+LETTER = 7  # how wide a letter is at most, on average; of a label below a bar SMALL
+SMALL = 6.2
+DIAGONAL = 0.71  # of a slanting label's length, its height and its width
+LONGEST = 24  # letters of a slanting label
+NARROWEST = 12  # of a bar with a label
 
 
 @dataclass
@@ -25,6 +32,7 @@ class Line:
     colour: str
     x: list[float]
     y: list[float]
+    dash: str = ""  # as in SVG: lengths of strokes and gaps
 
 
 @dataclass
@@ -54,15 +62,19 @@ def document(what: Picture) -> str:
 
 def svg(what: Picture, background: bool = False) -> str:
     """A picture as an SVG element, with a title and on white, or to stand below a heading, in the colours around it."""
-    top = 0 if background else 20
+    entries, below = legend_rows(what.lines), _below_bars(what)
+    above = (len(entries) - 1) * ROW
+    top, bottom = (0 if background else 20) - above, HEIGHT + below
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top} {WIDTH} {HEIGHT - top}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top} {WIDTH} {bottom - top}" role="img" '
         f'aria-label="{markup(what.title)}" font-family="system-ui,sans-serif" font-size="12" fill="currentColor">'
     ]
     if background:
-        parts.append(f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/><g fill="#222" color="#222">')
-        parts.append(f'<text x="14" y="16" font-size="14" font-weight="600">{markup(what.title)}</text>')
-    parts += _legend(what)
+        y = "" if not above else f' y="{top}"'
+        parts.append(f'<rect{y} width="{WIDTH}" height="{bottom - top}" fill="#fff"/><g fill="#222" color="#222">')
+        parts.append(f'<text x="14" y="{16 - above}" font-size="14" font-weight="600">{markup(what.title)}</text>')
+    for number, row in enumerate(entries):
+        parts += _legend_row(row, 25 - above + number * ROW)
     if what.kind == "bars":
         parts += _bars(what)
     else:
@@ -70,7 +82,7 @@ def svg(what: Picture, background: bool = False) -> str:
         parts += _raster_image(what) if what.kind == "raster" else _curves(what)
     parts += _y_axis(what)
     parts.append(
-        f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle">{markup(what.x_label)}</text>'
+        f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{bottom - 6}" text-anchor="middle">{markup(what.x_label)}</text>'
         f'<text transform="translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">'
         f"{markup(what.y_label)}</text>"
     )
@@ -78,16 +90,44 @@ def svg(what: Picture, background: bool = False) -> str:
     return "".join(parts)
 
 
-def _legend(what: Picture) -> list[str]:
+def shortened(name: str, letters: int) -> str:
+    """A name, or its beginning and its end where it is longer: either may be what tells it from another."""
+    half = letters // 2
+    return name if len(name) <= letters else name[: letters - half - 1] + "…" + name[-half:]
+
+
+def _entry_width(line: Line) -> int:
+    return min(LETTER * len(line.name) + 26 + _more_for_dashes(line), LEGEND)
+
+
+def _more_for_dashes(line: Line) -> int:
+    return 12 if line.dash else 0
+
+
+def legend_rows(lines: list[Line]) -> list[list[Line]]:
+    """The entries of the legend in rows, each as long as there is room."""
+    rows: list[list[Line]] = [[]]
+    for line in lines:
+        if rows[-1] and sum(map(_entry_width, [*rows[-1], line])) > LEGEND:
+            rows.append([])
+        rows[-1].append(line)
+    return rows
+
+
+def _legend_row(lines: list[Line], y: int) -> list[str]:
     found = []
     at = WIDTH - RIGHT
-    for line in reversed(what.lines):
-        width = 7 * len(line.name) + 26
-        at -= width
-        found.append(
-            f'<rect x="{at}" y="25" width="11" height="11" fill="{line.colour}"/>'
-            f'<text x="{at + 15}" y="34">{markup(line.name)}</text>'
-        )
+    for line in reversed(lines):
+        at -= _entry_width(line)
+        more = _more_for_dashes(line)
+        mark = f'<rect x="{at}" y="{y}" width="11" height="11" fill="{line.colour}"/>'
+        if line.dash:
+            mark = (
+                f'<path d="M{at} {y + 5.5}H{at + 11 + more}" stroke="{line.colour}" stroke-width="2" '
+                f'stroke-dasharray="{line.dash}"/>'
+            )
+        name = shortened(line.name, (LEGEND - 26 - more) // LETTER)
+        found.append(f'{mark}<text x="{at + 15 + more}" y="{y + 9}">{markup(name)}</text>')
     return found
 
 
@@ -165,23 +205,58 @@ def _curves(what: Picture) -> list[str]:
         points = " ".join(
             f"{_place_x(what, x):.1f},{_place_y(what, y):.1f}" for x, y in zip(line.x, line.y, strict=True)
         )
+        dash = f' stroke-dasharray="{line.dash}"' if line.dash else ""
+        if len(line.x) == 1:  # of which no line can be seen
+            at, _, height = points.partition(",")
+            found.append(f'<circle cx="{at}" cy="{height}" r="2.5" fill="{line.colour}"/>')
         found.append(
-            f'<polyline points="{points}" fill="none" stroke="{line.colour}" stroke-width="1.6">'
+            f'<polyline points="{points}" fill="none" stroke="{line.colour}" stroke-width="1.6"{dash}>'
             f"<title>{markup(line.name)}</title></polyline>"
         )
     return found
 
 
+def _room(what: Picture) -> float:
+    """How wide the bars of one name and what is around them are."""
+    return (WIDTH - LEFT - RIGHT) / max(len(what.names), 1)
+
+
+def is_slanting(what: Picture) -> bool:
+    """Whether the names below the bars would lie over each other if they were level."""
+    return what.kind == "bars" and max((len(name) for name in what.names), default=0) * SMALL > _room(what)
+
+
+def labelled(what: Picture) -> int:
+    """Each how manyth bar has its name below it; all have it in their titles."""
+    return max(1, int(np.ceil(NARROWEST / _room(what))))
+
+
+def _below_bars(what: Picture) -> int:
+    """How far slanting names reach below where the picture would end with level ones."""
+    if not is_slanting(what):
+        return 0
+    return int(min(max(map(len, what.names)), LONGEST) * SMALL * DIAGONAL)
+
+
+def _name_below(what: Picture, n: int) -> str:
+    x, y = LEFT + _room(what) * (n + 0.5), HEIGHT - BOTTOM + 16
+    if is_slanting(what):
+        if n % labelled(what):
+            return ""
+        return (
+            f'<text transform="translate({x + 4:.1f} {y - 4}) rotate(-45)" text-anchor="end" font-size="11">'
+            f"{markup(shortened(what.names[n], LONGEST))}</text>"
+        )
+    return f'<text x="{x:.1f}" y="{y}" text-anchor="middle" font-size="11">{markup(what.names[n])}</text>'
+
+
 def _bars(what: Picture) -> list[str]:
     bottom = HEIGHT - BOTTOM
-    room = (WIDTH - LEFT - RIGHT) / max(len(what.names), 1)
+    room = _room(what)
     each = room * 0.8 / max(len(what.lines), 1)
     found = [f'<path d="M{LEFT} {bottom}H{WIDTH - RIGHT}" stroke="currentColor" fill="none"/>']
     for n, name in enumerate(what.names):
-        found.append(
-            f'<text x="{LEFT + room * (n + 0.5):.1f}" y="{bottom + 16}" text-anchor="middle" font-size="11">'
-            f"{markup(name)}</text>"
-        )
+        found.append(_name_below(what, n))
         for k, line in enumerate(what.lines):
             y = _place_y(what, line.y[n])
             found.append(
