@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from f2tools.trace.analyze import AnalysisRequest, analyze
 from tests.dump.craft import f2
 
 MIB = 1 << 20
+MANUAL = Path(__file__).resolve().parents[2] / "docs" / "experiments.md"
 FEW = [
     [["create", "a"], ["write", "a", 0, 10000], ["fsync", "a"], ["fsync", ""]],
     [["mkdir", "d"], ["create", "d/b"], ["write", "d/b", 5000, 100], ["create", "gone"], ["unlink", "gone"]],
@@ -38,6 +40,12 @@ def test_dffs_mounts_and_opens_and_changes_with_the_pages_that_the_paper_counts(
     verdicts, found = told("dffs", Fraction(1, 3200))
     assert list(verdicts.values()) == [REPRODUCED] * 6 + [CANT_BE_TOLD] * 3
     assert found["parts"]["mount-10000"]["found"]["files"] == 200
+    mounted = [part["found"] for name, part in found["parts"].items() if name.startswith("mount-")]
+    said = re.search(r"(\d+) pages and spare areas, some (\d+) KiB each time", MANUAL.read_text())
+    assert said
+    assert {one["pages_read"] + one["spares_read"] for one in mounted} == {int(said[1])}
+    for one in mounted:  # other releases of Python take a little more or less
+        assert one["bytes"] / 1024 == pytest.approx(int(said[2]), rel=0.03)
     postmark = found["parts"]["postmark"]["found"]
     assert postmark["pages_written"] == sum(one["pages_written"] for one in postmark["phases"].values())
 
