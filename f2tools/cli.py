@@ -11,7 +11,7 @@ import click
 
 from f2tools.groups import LazyGroup
 from f2tools.options import say_error
-from f2tools.process import settle, told_to_end
+from f2tools.process import settle, told_to_end, why_not_here
 
 TOOLS = {
     "mkfs": ("f2tools.mkfs.cli:mkfs", "Format an image or a device as F2FS."),
@@ -120,6 +120,7 @@ def main() -> None:
 def run() -> None:
     """Run the command line; the exit code tells who must act: docs/cli.md begins with what each of them means."""
     settle()
+    _end_where_nothing_works()
     try:
         with told_to_end():
             code = _run()
@@ -131,6 +132,12 @@ def run() -> None:
         except OSError:  # said already; what is left would be written once more at the end
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)
+
+
+def _end_where_nothing_works() -> None:
+    if why := why_not_here():
+        click.echo(f"f2tools: {why}", err=True)
+        sys.exit(8)
 
 
 def _run() -> int:

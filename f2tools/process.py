@@ -35,6 +35,20 @@ class Stopped(KeyboardInterrupt):
     """SIGTERM or SIGHUP: everything ends as at Ctrl-C, also what would go on after that."""
 
 
+def why_not_here() -> str:
+    """Why f2tools can't work in this Python; empty where it can.
+
+    Indices and times of more than 32 bits are counted on, and words as they lie on the disk are compared as they are.
+    """
+    bits = 64 if sys.maxsize > 1 << 32 else 32
+    if bits == 64 and sys.byteorder == "little":
+        return ""
+    return (
+        f"f2tools works on 64-bit little-endian machines, such as x86-64 and arm64; this Python is {bits}-bit"
+        f" {sys.byteorder}-endian"
+    )
+
+
 def settle() -> None:
     """Make this process one of a command: no threads for matrices, the collector less often, a quick end.
 

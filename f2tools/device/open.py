@@ -15,7 +15,8 @@ from f2tools.device.base import Device, Wrapper
 from f2tools.device.containers.only_read import OnlyRead, refused
 from f2tools.device.media.image import FileDevice, ImageFile, create_image, kind_of, open_source
 from f2tools.device.media.remote import exists, is_url
-from f2tools.errors import Unsupported, Usage
+from f2tools.errors import F2fsError, Unsupported, Usage
+from f2tools.process import why_not_here
 from f2tools.text import pasted
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def open_device(
     Read-only unless `write`.  `create_size` makes a new image file of that many bytes at `path`; Taken where
     there is something by that name.  Usage where the same place is named twice.
     """
+    if why := why_not_here():
+        raise F2fsError(why)
     _check_distinct([path, *extra])
     others: list[Device] = []
     try:
