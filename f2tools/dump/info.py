@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from f2tools.dump.structures import cursegs, error_names, feature_names, stop_reasons, why_live
+from f2tools.dump.structures import cursegs, feature_names, why_live
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
     CP_FLAGS,
@@ -19,7 +19,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.summary import ExtraInfo, SummaryBlock
 from f2tools.f2fs.volume.recovery import ended_cleanly, find_fsync_chain, fsynced_files
-from f2tools.f2fs.volume.super import devices_of, extensions_of, label_of, text_of
+from f2tools.f2fs.volume.super import devices_of, error_names, extensions_of, label_of, stop_reasons, text_of
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume

@@ -11,12 +11,10 @@ from f2tools.f2fs.layout.constants import (
     CP_COMPACT_SUM_FLAG,
     CP_FLAGS,
     CURSEG_NAMES,
-    F2FS_ERRORS,
     F2FS_SUPER_MAGIC,
     FEATURES,
     NR_CURSEG_TYPE,
     SSR,
-    STOP_REASONS,
     flag_names,
 )
 from f2tools.f2fs.layout.super import SuperBlock
@@ -26,9 +24,11 @@ from f2tools.f2fs.volume.super import (
     SuperCopy,
     choose_superblock,
     devices_of,
+    error_names,
     extensions_of,
     label_of,
     read_superblocks,
+    stop_reasons,
     text_of,
 )
 
@@ -81,19 +81,6 @@ def superblock_fields(sb: SuperBlock) -> dict[str, Any]:
     fields["s_errors"] = error_names(sb)
     fields["reserved"] = sb.reserved.rstrip(b"\0").hex()
     return fields
-
-
-def stop_reasons(sb: SuperBlock) -> dict[str, int]:
-    """How often checkpoints were stopped, by reason."""
-    names = dict(enumerate(STOP_REASONS))
-    return {names.get(i, f"reason_{i}"): count for i, count in enumerate(sb.s_stop_reason) if count}
-
-
-def error_names(sb: SuperBlock) -> list[str]:
-    """Corruptions that the kernel met."""
-    bits = int.from_bytes(sb.s_errors, "little")
-    names = dict(enumerate(F2FS_ERRORS))
-    return [names.get(i, f"error_{i}") for i in range(8 * len(sb.s_errors)) if bits >> i & 1]
 
 
 def differences(one: Layout | None, other: Layout | None) -> list[str]:

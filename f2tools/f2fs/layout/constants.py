@@ -124,7 +124,7 @@ F2FS_ERRORS = (
     "corrupted_cluster", "fail_decompression", "invalid_blkaddr", "corrupted_dirent", "corrupted_inode",
     "inconsistent_summary", "inconsistent_footer", "inconsistent_sum_type", "corrupted_journal",
     "inconsistent_node_count", "inconsistent_block_count", "invalid_curseg", "inconsistent_sit",
-    "corrupted_verity_xattr", "corrupted_xattr", "invalid_node_reference", "inconsistent_nat",
+    "corrupted_verity_xattr", "corrupted_xattr", "invalid_node_reference", "inconsistent_nat", "inconsistent_orphan",
 )  # fmt: skip
 
 # i_inline

@@ -11,6 +11,7 @@ from f2tools.errors import DeviceError, NotF2fs, Unsupported, Usage
 from f2tools.f2fs.layout.constants import (
     BLOCK_SIZES,
     BLOCKS_PER_SEG,
+    F2FS_ERRORS,
     F2FS_EXTENSION_LEN,
     F2FS_FEATURE_PACKED_SSA,
     F2FS_FEATURE_RO,
@@ -26,6 +27,7 @@ from f2tools.f2fs.layout.constants import (
     LOG_BLOCKS_PER_SEG,
     MAX_DEVICES,
     NR_CURSEG_TYPE,
+    STOP_REASONS,
 )
 from f2tools.f2fs.layout.hashes import f2fs_crc32
 from f2tools.f2fs.layout.sit import SitEntry
@@ -224,6 +226,19 @@ def extensions_of(sb: SuperBlock) -> tuple[list[str], list[str]]:
 def text_of(raw: bytes) -> str:
     """A NUL-padded text field."""
     return raw.split(b"\0", 1)[0].decode("utf-8", "replace").rstrip("\n")
+
+
+def stop_reasons(sb: SuperBlock) -> dict[str, int]:
+    """How often checkpoints were stopped, by reason; one that is not known as `reason_N`."""
+    names = dict(enumerate(STOP_REASONS))
+    return {names.get(i, f"reason_{i}"): count for i, count in enumerate(sb.s_stop_reason) if count}
+
+
+def error_names(sb: SuperBlock) -> list[str]:
+    """Corruptions that the kernel met; one that is not known as `error_N`."""
+    bits = int.from_bytes(sb.s_errors, "little")
+    names = dict(enumerate(F2FS_ERRORS))
+    return [names.get(i, f"error_{i}") for i in range(8 * len(sb.s_errors)) if bits >> i & 1]
 
 
 def devices_of(sb: SuperBlock) -> list[tuple[str, int]]:

@@ -14,7 +14,6 @@ from f2tools.f2fs.layout.constants import (
     F2FS_CASEFOLD_FL,
     F2FS_COMPR_FL,
     F2FS_DEVICE_ALIAS_FL,
-    F2FS_ERRORS,
     F2FS_EXTRA_ATTR,
     F2FS_FEATURE_CASEFOLD,
     F2FS_FEATURE_EXTRA_ATTR,
@@ -27,7 +26,6 @@ from f2tools.f2fs.layout.constants import (
     FADVISE_VERITY_BIT,
     FEATURES,
     QUOTA_NAMES,
-    STOP_REASONS,
 )
 from f2tools.f2fs.layout.footers import footer_in, inodes_in
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
@@ -36,7 +34,7 @@ from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
-from f2tools.f2fs.volume.super import SuperCopy, unknown_features
+from f2tools.f2fs.volume.super import SuperCopy, error_names, stop_reasons, unknown_features
 from f2tools.fsck import problems
 from f2tools.fsck.derive.derive import sample_of_inodes, with_extra_attr
 from f2tools.fsck.facts.columns import Columns
@@ -211,9 +209,7 @@ def feature_lost(image: Image, name: str, why: str) -> Finding:
 
 def check_records(image: Image) -> Iterator[Finding]:
     """No kernel has recorded an error."""
-    reasons = [name for name, count in zip(STOP_REASONS, image.sb.s_stop_reason, strict=False) if count]
-    bits = int.from_bytes(image.sb.s_errors, "little")
-    reasons += [name for number, name in enumerate(F2FS_ERRORS) if bits >> number & 1]
+    reasons = [*stop_reasons(image.sb), *error_names(image.sb)]
     if reasons:
         yield Finding(
             problems.SB_STOPPED, area="sb", blkaddr=image.super_index, note=", ".join(reasons),
