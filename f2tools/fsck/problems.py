@@ -248,9 +248,10 @@ CP_WANTS_CHECK = _problem(
     plans=(ComputeAnew,),
 )  # fmt: skip
 CP_QUOTA_STALE = _problem(
-    "C011", "quota-stale", INFO, "quota is marked as out of date",
-    "CP_QUOTA_NEED_FSCK: the volume was not unmounted, so use was counted in memory only. The next mount counts anew.",
-    "none needed; a repair of anything else counts quota files anew and removes the mark",
+    "C011", "quota-stale", WARNING, "quota is marked as out of date",
+    "CP_QUOTA_NEED_FSCK: what was counted could not be written. Linux mounts without quota, neither counting nor "
+    "limiting, until a check removes the mark.",
+    "the mark is removed, and what quota files count wrongly is counted anew",
     plans=(ComputeAnew,),
 )  # fmt: skip
 CP_NEXT_NID = _problem(
@@ -1016,7 +1017,8 @@ QUOTA_FILE = _problem(
 )  # fmt: skip
 QUOTA_USE = _problem(
     "Q002", "quota-use", WARNING, "a quota file counts another use than there is",
-    "Space or number of files of a user, group or project.",
+    "Space or number of files of a user, group or project. A mount, and what recovers files after a crash, only adds "
+    "what it does itself: the difference stays.",
     "counted anew",
     plans=(CountQuota,),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from f2tools.device import Device
 from f2tools.errors import Corrupt, DeviceError
-from f2tools.f2fs.layout.constants import F2FS_PROJINHERIT_FL
+from f2tools.f2fs.layout.constants import CP_QUOTA_NEED_FSCK_FLAG, F2FS_PROJINHERIT_FL
 from f2tools.f2fs.volume.checkpoint import Which
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.quota import Quota, quota_inos
@@ -40,8 +40,11 @@ class Charging(Zoned):
 
     @cached_property
     def quotas(self) -> Quotas | None:
-        """Who is charged for files; None where the volume has no quota files, or one is not sound or can't be read."""
-        if not quota_inos(self.sb):
+        """Who is charged for files; None where the volume has no quota files, or one is not sound or can't be read.
+
+        None also where they are marked as out of date: the mark stays, for fsck; see f2fs_enable_quotas() in super.c.
+        """
+        if not quota_inos(self.sb) or self.cp.ckpt_flags & CP_QUOTA_NEED_FSCK_FLAG:
             return None
         try:
             return open_quotas(self.sb, self.nodes, self.data, lambda: self.clock() / 1e9)

@@ -14,7 +14,6 @@ import numpy as np
 from f2tools.errors import Corrupt, F2fsError, Unsupported
 from f2tools.f2fs.layout.constants import (
     CP_QUOTA_NEED_FSCK_FLAG,
-    CP_UMOUNT_FLAG,
     F2FS_FEATURE_PRJQUOTA,
     F2FS_FEATURE_VERITY,
     F2FS_INLINE_DATA,
@@ -61,11 +60,13 @@ class Readers:
 
 
 def check_quotas(tree: Tree) -> Iterator[Finding]:
-    """Quota files can be read, and count for every id the inodes and the blocks that there are."""
+    """Quota files can be read, and count for every id the inodes and the blocks that there are.
+
+    After a crash too: a checkpoint holds the use of its own files, or the mark, and recovery only adds what it brings
+    back; see __need_flush_quota() in fs/f2fs/checkpoint.c and add_fsync_inode() in recovery.c.  What is wrong stays so.
+    """
     scan, sb = tree.scan, tree.scan.image.sb
-    flags = scan.image.cp.ckpt_flags
-    # after a crash the use on the disk is old; the kernel counts anew at the next mount
-    stale = bool(flags & CP_QUOTA_NEED_FSCK_FLAG) or not flags & CP_UMOUNT_FLAG
+    marked = bool(scan.image.cp.ckpt_flags & CP_QUOTA_NEED_FSCK_FLAG)  # said, and the mark goes first
     for kind, ino in quota_inos(sb).items():
         readers = Readers(scan)
         try:
@@ -78,7 +79,7 @@ def check_quotas(tree: Tree) -> Iterator[Finding]:
         if odd:
             yield _finding(tree, ino, problems.QUOTA_FILE, f"{kind}: {odd}", RewriteQuotaFile(ino))
             continue
-        if stale or (kind == "project" and not sb.feature & F2FS_FEATURE_PRJQUOTA):
+        if marked or (kind == "project" and not sb.feature & F2FS_FEATURE_PRJQUOTA):
             continue
         said = {entry.id: (entry.inodes, entry.space) for entry in file.entries}
         true = use_of(tree, kind)

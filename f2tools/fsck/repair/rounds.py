@@ -195,15 +195,12 @@ class Repairer:
                 break
             if image.pack is None or report.tree is None:
                 break
-            if report.sound and not self._stale_quota(image, report):
+            if report.sound:
                 if self._end_of_chain(image, report):
                     continue
                 break
             if self._filled is None:
                 self._filled = filled_places(report.tree.scan)
-            if report.sound:
-                Work(image, report.tree, self.done, self._freed, self.guesses).surgery.rebuild()
-                continue
             seen[signature := _signature(report)] += 1
             if seen[signature] > SAME_AGAIN:
                 self.done.append("two repairs undo each other; given up")
@@ -236,10 +233,6 @@ class Repairer:
             self.overlay.pwrite(offset, data)
         self.done.append("R001 what was fsync'ed after the checkpoint, and can't be brought back, is given up")
         return True
-
-    def _stale_quota(self, image: Image, report: CheckReport) -> bool:
-        """Whether quota is marked as out of date: with all else in order the mark goes, and what is wrong is found."""
-        return bool(self.done and report.counts["C011"] and image.pack is not None)
 
     def commit(self, to: Device) -> None:
         """Write what has changed: the checkpoint area after all else, so that a power cut leaves a volume to repair."""
