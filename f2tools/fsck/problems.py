@@ -754,9 +754,11 @@ SIZE_HUGE = _problem(
 )  # fmt: skip
 ALIAS = _problem(
     "I036", "device-alias", ERROR, "a file that stands for a device does not fit it",
-    "Its extent and its size must be the whole of that device in the device table, and it has nothing else.",
-    "extent taken from the device table, where only one device comes into question; size and flag from the extent",
-    plans=(SetAliasExtent, SetField, SetFieldEarly),
+    "Its extent and its size must be the whole of that device in the device table, or nothing where the device is "
+    "released (Linux 7.3), and it has nothing else. It is pinned.",
+    "extent taken from the device table, where one device comes into question by place, size or name; size and flag "
+    "from the extent; a released one has neither extent nor size",
+    plans=(SetAliasExtent, SetField, SetFieldEarly, ClearExtent),
 )  # fmt: skip
 INLINE_LOST = _problem(
     "I037", "inline-flag-lost", ERROR, "a file's content is taken for addresses",

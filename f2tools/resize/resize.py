@@ -147,7 +147,7 @@ def refuse_what_cannot_be(volume: Volume) -> None:
     last = volume.geo.segment0_blkaddr + sum(count for _, count in table[:-1]) * volume.geo.blocks_per_seg
     for file in volume.root.iterdir():
         extent = file.inode.cached_extent if file.inode.i_flags & F2FS_DEVICE_ALIAS_FL else None
-        if extent is not None and extent[1] >= last:
+        if extent is not None and extent[2] and extent[1] >= last:  # one that is released has no blocks
             raise Unsupported(
                 "the last device is a file of the volume (a device alias); remove that file first, with f2tools rm"
             )

@@ -97,8 +97,12 @@ def _of_project(tree: Tree, row: int) -> str:
 
 
 def _alias(tree: Tree, row: int) -> str:
-    whole = whole_devices(tree.scan.inodes, device_parts(tree.scan.image))
-    return "a whole device for its extent" if whole[row] else ""
+    scan = tree.scan
+    if whole_devices(scan.inodes, device_parts(scan.image))[row]:
+        return "a whole device for its extent"
+    inode = _inode(tree, row)
+    released = inode.pinned and not inode.i_size and not inode.cached_extent[2]
+    return "the name of a device, which it has released" if released and inode.name in scan.device_names[1:] else ""
 
 
 _JUDGES: dict[str, Judge] = {

@@ -33,7 +33,7 @@ from f2tools.f2fs.volume.dentries import blocks_per_bucket, buckets_in
 from f2tools.fsck import problems
 from f2tools.fsck.checks.ends import wrong_sizes
 from f2tools.fsck.checks.summary import summaries_of
-from f2tools.fsck.facts.aliases import whole_devices
+from f2tools.fsck.facts.aliases import own_name, whole_devices
 from f2tools.fsck.facts.checksums import CHECKSUM_AT
 from f2tools.fsck.facts.nodes import FOREIGN, INODE, KIND, MISSING, RANGE, TWICE
 from f2tools.fsck.facts.scan import Scan
@@ -318,16 +318,17 @@ def check_extents(scan: Scan) -> Iterator[Finding]:
 
 
 def check_aliases(scan: Scan) -> Iterator[Finding]:
-    """A device alias has the extent of its device, from the device table."""
+    """A device alias has the extent of its device, from the device table, or none where it is released; it is pinned.
+
+    See sanity_check_inode() in fs/f2fs/inode.c and sanity_check_extent_cache() in fs/f2fs/extent_cache.c.
+    """
     table, geo = scan.inodes, scan.geo
     aliases = np.flatnonzero(table["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0)
-    parts = scan.parts
-    if not parts or not geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
+    if not scan.parts or not geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
         return  # the flag goes
-    kinds = table["mode"] & S_IFMT
+    whole = whole_devices(table, scan.parts)
     inside = table["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) != 0
-    whole = whole_devices(table, parts)
-    lost = whole & (kinds == stat.S_IFREG) & ~inside & (table["last_written"] < 0)
+    lost = whole & (table["mode"] & S_IFMT == stat.S_IFREG) & ~inside & (table["last_written"] < 0)
     for i in np.flatnonzero(lost).tolist():
         row = table[i]
         if not row["ext_fofs"] and int(row["size"]) == int(row["ext_len"]) * geo.block_size:
@@ -337,29 +338,60 @@ def check_aliases(scan: Scan) -> Iterator[Finding]:
                 SetFieldEarly,
             )  # fmt: skip
     taken = {(int(other["ext_blk"]), int(other["ext_len"])) for other in table[aliases]}
-    free = [part for part in parts if part not in taken and part[0] >= geo.main_blkaddr]
+    free = [part for part in scan.parts if part not in taken and part[0] >= geo.main_blkaddr]
     for i in aliases.tolist():
         row = table[i]
-        ino, addr = int(scan.nid[row["node"]]), int(scan.addr[row["node"]])
-        found = f"block {row['ext_blk']:#x}, length {row['ext_len']}"
-        if i not in scan.aliases:
+        if i not in scan.aliases and i not in scan.released:
             flags, note = int(row["flags"]), "it has content of its own"
+            if not row["inline"] & F2FS_PIN_FILE and not row["blocks"] > 1:
+                note = "it is not pinned, and has not the name of a device"
             yield from of_inode(
                 scan, i, problems.ALIAS, f"flags {flags:#x}", flags & ~F2FS_DEVICE_ALIAS_FL, "i_flags", note
             )
-        elif not whole[i]:
-            near = [part for part in free if part[0] == row["ext_blk"] or part[1] == row["ext_len"]]
-            near = near or [part for part in free if part[1] * geo.block_size == int(row["size"])]
-            left = near or free
-            repair = SetAliasExtent(ino, *left[0]) if len(left) == 1 else None
-            yield Finding(problems.ALIAS, area="main", blkaddr=addr, ino=ino, found=found, repair=repair)
-        elif row["ext_fofs"]:
-            repair = SetAliasExtent(ino, int(row["ext_blk"]), int(row["ext_len"]))
-            found = f"file block {row['ext_fofs']}"
-            yield Finding(problems.ALIAS, area="main", blkaddr=addr, ino=ino, found=found, repair=repair)
-        elif int(row["size"]) != int(row["ext_len"]) * geo.block_size:
-            size, wanted = int(row["size"]), int(row["ext_len"]) * geo.block_size
-            yield from of_inode(scan, i, problems.ALIAS, size, wanted, "i_size", "i_size")
+            continue
+        if not row["inline"] & F2FS_PIN_FILE:
+            inline = int(row["inline"])
+            yield from of_inode(
+                scan, i, problems.ALIAS, f"{inline:#x}", inline | F2FS_PIN_FILE, "i_inline", "it is not pinned"
+            )
+        if i in scan.released:
+            yield from _released(scan, i)
+        else:
+            yield from _reserved(scan, i, free)
+
+
+def _released(scan: Scan, i: int) -> Iterator[Finding]:
+    """A released alias has no extent and no size."""
+    row = scan.inodes[i]
+    if row["ext_len"]:
+        found = f"it is released: block {row['ext_blk']:#x}, length {row['ext_len']}"
+        yield from of_inode(scan, i, problems.ALIAS, found, None, "i_ext", plan=ClearExtent)
+    if row["size"]:
+        yield from of_inode(scan, i, problems.ALIAS, int(row["size"]), 0, "i_size", "it is released: i_size")
+
+
+def _reserved(scan: Scan, i: int, free: list[tuple[int, int]]) -> Iterator[Finding]:
+    """An alias has the extent and the size of its device; `free` are the devices that no alias has."""
+    row, geo = scan.inodes[i], scan.geo
+    ino, addr = int(scan.nid[row["node"]]), int(scan.addr[row["node"]])
+    size, wanted = int(row["size"]), int(row["ext_len"]) * geo.block_size
+    if (int(row["ext_blk"]), int(row["ext_len"])) not in scan.parts:
+        near = [part for part in free if part[0] == row["ext_blk"] or part[1] == row["ext_len"]]
+        near = near or [part for part in free if part[1] * geo.block_size == size]
+        near = near or [part for part in free if part[1] == int(row["blocks"]) - 1 - bool(row["xattr_nid"])]
+        left = near or free
+        if len(left) > 1:
+            named = dict(zip(sorted(scan.parts), scan.device_names, strict=True))
+            left = [part for part in left if named[part] == own_name(scan.image.block(addr))]
+        repair = SetAliasExtent(ino, *left[0]) if len(left) == 1 else None
+        found = f"block {row['ext_blk']:#x}, length {row['ext_len']}"
+        yield Finding(problems.ALIAS, area="main", blkaddr=addr, ino=ino, found=found, repair=repair)
+    elif row["ext_fofs"]:
+        repair = SetAliasExtent(ino, int(row["ext_blk"]), int(row["ext_len"]))
+        found = f"file block {row['ext_fofs']}"
+        yield Finding(problems.ALIAS, area="main", blkaddr=addr, ino=ino, found=found, repair=repair)
+    elif size != wanted:
+        yield from of_inode(scan, i, problems.ALIAS, size, wanted, "i_size", "i_size")
 
 
 def check_unreferenced(scan: Scan) -> Iterator[Finding]:

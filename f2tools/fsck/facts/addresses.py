@@ -13,7 +13,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.volume.geometry import Geometry
-from f2tools.fsck.facts.aliases import lost_devices, whole_devices
+from f2tools.fsck.facts.aliases import empty_aliases, lost_devices, whole_devices
 from f2tools.fsck.facts.arrays import any_within, used_words
 from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.inodes import maps_blocks
@@ -32,7 +32,8 @@ def inode_addresses(
     mapped = maps_blocks(owner)
     if geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
         alias = mapped & (owner["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0)
-        doubted = np.flatnonzero(alias & ~whole_devices(owner, parts)) if parts else ()
+        none = whole_devices(owner, parts) | empty_aliases(owner)
+        doubted = np.flatnonzero(alias & ~none) if parts else ()
         lost = lost_devices(owner, parts, geo.block_size)
         nids = INODE_ADDR_OFFSET // 4 + geo.addrs_per_inode
         for i in doubted:

@@ -30,6 +30,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_INLINE_DENTRY,
     F2FS_INLINE_XATTR,
     F2FS_NAME_LEN,
+    F2FS_PIN_FILE,
 )
 from f2tools.f2fs.layout.file_type import S_IFMT, S_IFMTS
 from f2tools.f2fs.layout.hashes import dentry_hashes_padded
@@ -478,7 +479,8 @@ def _wrongly_inline(batch: InodeBatch) -> NDArray[np.intp]:
     large = head["i_size"] > batch.inline_size.astype(np.uint64)
     wrong = [row for row in wrong if dentries[row] or said_empty[row] or large[row] or _only_addresses(batch, row)]
     if geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
-        alias = (head["i_flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0) & (head["ext_len"] != 0)
+        released = (head["i_size"] == 0) & (head["i_inline"] & F2FS_PIN_FILE != 0)
+        alias = (head["i_flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0) & ((head["ext_len"] != 0) | released)
         wrong += np.flatnonzero(data & alias).tolist()
     return np.array(sorted(set(wrong)), np.intp)
 

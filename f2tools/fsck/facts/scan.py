@@ -30,7 +30,14 @@ from f2tools.f2fs.layout.file_type import S_IFMT
 from f2tools.f2fs.layout.footers import footer_in
 from f2tools.f2fs.layout.node_tree import are_dnodes, branches
 from f2tools.fsck.facts.addresses import direct_addresses, inode_addresses
-from f2tools.fsck.facts.aliases import device_parts, main_part, stands_for_device
+from f2tools.fsck.facts.aliases import (
+    device_names,
+    device_parts,
+    is_released,
+    main_part,
+    own_name,
+    stands_for_device,
+)
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.clusters import count_clusters
 from f2tools.fsck.facts.columns import Columns
@@ -98,7 +105,9 @@ class Scan(NodeTable):
         room = min(memory_bytes // 2, memory_bytes - needed_bytes(self.nid.size, len(self.inodes)))
         self._windows = windows_of(self.geo.segment_count_main, np.flatnonzero(image.sit.vblocks), room)
         self.parts = device_parts(image)
+        self.device_names = device_names(image)
         self.aliases: set[int] = set()  # rows of inodes that stand for a device
+        self.released: set[int] = set()  # rows of those that did, and may again
         self._taken: list[tuple[int, NDArray[np.int32]]] = []  # (kind, node rows) whose addresses were claimed at once
         self.owners = Owners(self.geo, *self._windows[0])
 
@@ -291,7 +300,8 @@ class Scan(NodeTable):
             return
         at, ofs, addr = inode_addresses(self.geo, batch.blocks, table, self.parts)
         self._take_addresses(rows, batch.rows, np.zeros(rows.size, np.int64), at, ofs, addr, True)
-        self._claim_aliases(table, batch.rows, batch.has_nodes)
+        self._note_aliases(table, batch)
+        self._claim_aliases(table, batch.rows)
 
     def _take_sound(
         self,
@@ -311,15 +321,22 @@ class Scan(NodeTable):
             at, ofs, addr = at[~new], ofs[~new], addr[~new]
         self._take_blocks(rows, inode_rows, dirs, at, ofs, ofs, addr)
 
-    def _claim_aliases(self, table: Columns, inode_rows: NDArray[Any], has_nodes: NDArray[Any] | None = None) -> None:
+    def _note_aliases(self, table: Columns, batch: InodeBatch) -> None:
         flag = np.uint32(F2FS_DEVICE_ALIAS_FL if self.geo.feature & F2FS_FEATURE_DEVICE_ALIAS else 0)
         for i in np.flatnonzero(table["flags"] & flag).tolist():
-            inode_row = int(inode_rows[i])
-            row = self.inodes[inode_row]
-            if has_nodes is not None and stands_for_device(row, self.parts, self.geo.block_size, bool(has_nodes[i])):
+            inode_row = int(batch.rows[i])
+            like = self.inodes[inode_row], self.parts, self.geo.block_size, bool(batch.has_nodes[i])
+            if is_released(*like, own_name(batch.blocks[i]) in self.device_names[1:]):
+                self.released.add(inode_row)
+            elif stands_for_device(*like):
                 self.aliases.add(inode_row)
+
+    def _claim_aliases(self, table: Columns, inode_rows: NDArray[Any]) -> None:
+        for i in np.flatnonzero(table["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL)).tolist():
+            inode_row = int(inode_rows[i])
             if inode_row not in self.aliases:
                 continue
+            row = self.inodes[inode_row]
             first, end = main_part(row, self.geo)
             for start in range(first, end, 1 << 20):
                 blkaddrs = np.arange(start, min(end, start + (1 << 20)), dtype=np.int64)

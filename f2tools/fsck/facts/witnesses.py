@@ -12,7 +12,15 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.f2fs.layout.constants import COMPRESS_ADDR, F2FS_INLINE_DATA, F2FS_INLINE_DENTRY, F2FS_ROOT_INO
+from f2tools.f2fs.layout.constants import (
+    COMPRESS_ADDR,
+    F2FS_DEVICE_ALIAS_FL,
+    F2FS_FEATURE_DEVICE_ALIAS,
+    F2FS_INLINE_DATA,
+    F2FS_INLINE_DENTRY,
+    F2FS_PIN_FILE,
+    F2FS_ROOT_INO,
+)
 from f2tools.f2fs.layout.file_type import S_IFMT, S_IFMTS, mode_of_type
 from f2tools.f2fs.layout.footers import hash_behind, inode_in, name_in
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
@@ -23,6 +31,7 @@ KINDS = frozenset(S_IFMTS)
 MAPPED = frozenset((stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK))  # have a size, and blocks
 DEVICES = frozenset((stat.S_IFCHR, stat.S_IFBLK))
 FILES, DIRS = frozenset((stat.S_IFREG, stat.S_IFLNK)), frozenset((stat.S_IFDIR,))
+PLAIN = frozenset((stat.S_IFREG,))
 LINK_PERMISSIONS = 0o777
 MOST_JUDGED = 20_000  # inodes looked at one by one
 MOST_ENTRIES = 3  # names of one inode that are heard
@@ -81,7 +90,7 @@ def _witnesses(tree: Reach, row: int, is_parent: bool) -> list[frozenset[int]]:
     if tree.ino(row) == F2FS_ROOT_INO:
         found += [DIRS] * MOST_ENTRIES
     if row in tree.quota:
-        found += [frozenset((stat.S_IFREG,))] * MOST_ENTRIES
+        found += [PLAIN] * MOST_ENTRIES
     if inline & F2FS_INLINE_DENTRY:
         found.append(DIRS)
     elif inline & F2FS_INLINE_DATA:
@@ -96,6 +105,10 @@ def _witnesses(tree: Reach, row: int, is_parent: bool) -> list[frozenset[int]]:
         found.append(KINDS - {stat.S_IFLNK})
     if is_parent:
         found.append(DIRS)
+    if inline & F2FS_PIN_FILE:
+        found.append(PLAIN)
+    if inode["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) and tree.scan.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
+        found.append(PLAIN)
     if not inline & (F2FS_INLINE_DENTRY | F2FS_INLINE_DATA):
         found.append(DIRS if _starts_with_dot(tree, row) else KINDS - DIRS)
         found.append(_by_device_number(tree, row))

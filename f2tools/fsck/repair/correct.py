@@ -216,7 +216,7 @@ def lost_pointers(work: Work, finding: Finding, plan: SetBlocks) -> bool:
     missing = int(finding.found or 0) - int(finding.expected or 0)
     if row < 0 or missing <= 0 or work.scan.inodes["inline"][row] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY):
         return False
-    if row in work.scan.aliases:  # its extent is all that leads to blocks
+    if row in work.scan.aliases | work.scan.released:  # its extent is all that leads to blocks
         return False
     mine = (work.scan.inode_of == row) & np.isin(work.scan.kind, (INODE, DIRECT))
     nids = {int(work.scan.nid[node]): node for node in np.flatnonzero(mine).tolist()}

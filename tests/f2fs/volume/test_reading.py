@@ -71,6 +71,11 @@ def test_an_image_reads_as_the_kernel_reads_it(name: str) -> None:
     case = images.reference(name)
     kernel = case.manifest(expected_of(case))
     ours = tree(case)
+    # f2fs_seek_block() and f2fs_fiemap() look for addresses, which an alias has not
+    for alias in (case.case[word] for word in ("alias", "released") if word in case.case):
+        for entry in (ours["entries"][alias], kernel["entries"][alias]):
+            entry.pop("segments", None)
+            entry.pop("extents", None)
     assert differences(ours, kernel) == []
     assert list(ours["entries"]) == list(kernel["entries"]), "the order of the paths"
 
