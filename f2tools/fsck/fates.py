@@ -278,7 +278,8 @@ class _Judge:
     def contents(self, cut_off: dict[int, list[int]]) -> None:
         """How much is there of each file of which something was lost or guessed."""
         losses, guesses = self._losses, self._guesses
-        for ino in sorted({*losses.ranges, *losses.fewer, *cut_off, *guesses.made, *guesses.sized, *guesses.older}):
+        guessed = {*guesses.made, *guesses.sized, *guesses.older, *guesses.packed}
+        for ino in sorted({*losses.ranges, *losses.fewer, *cut_off, *guessed}):
             inode = self._inode(ino)
             path = self._path(ino)
             if inode is None or path is None or ino == F2FS_ROOT_INO:
@@ -311,6 +312,8 @@ class _Judge:
         fewer = self._losses.fewer.get(ino, 0) - inode.i_blocks
         if fewer > 0:
             return replace(fate, state=State.DOUBTFUL, reason=f"its inode counted {fewer} more blocks than were found")
+        if ino in self._guesses.packed:
+            return replace(fate, state=State.DOUBTFUL, reason=self._guesses.packed[ino])
         if ino in self._guesses.sized:
             return replace(fate, state=State.GUESSED, reason="its size is made to fit its blocks")
         return fate

@@ -57,11 +57,11 @@ WITNESSES = (
     Witnesses("inode", "i_crtime", NOBODY, ("crtime",)),
     Witnesses("inode", "i_crtime_nsec", "its range", ("crtime",)),
     Witnesses("inode", "i_compr_blocks", "clusters"),
-    Witnesses("inode", "i_compress_algorithm", "its range, with --data the clusters"),
+    Witnesses("inode", "i_compress_algorithm", "its range; what the clusters hold, with --data or for a wrong level"),
     Witnesses(
         "inode", "i_log_cluster_size", "its range, where clusters lie with i_compr_blocks, with --data what they hold"
     ),
-    Witnesses("inode", "i_compress_flag", NOBODY),
+    Witnesses("inode", "i_compress_flag", "levels that the algorithm has"),
     Witnesses("direct", "addr", "summaries, the SIT, i_blocks"),
     Witnesses("indirect", "nid", "footers of nodes, the NAT"),
     Witnesses("footer", "nid", "the NAT, the summary, who points there"),

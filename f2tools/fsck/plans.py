@@ -332,6 +332,14 @@ class ClearNodePointers(SetField):
     """Clear the pointers of an inode to nodes that it can't have."""
 
 
+class FindAlgorithm(SetField):
+    """Find the algorithm with which the compressed clusters of a file can be read."""
+
+
+class SetLevel(FindAlgorithm):
+    """Find another algorithm, where only that reads the clusters; else set the compression level to the default."""
+
+
 class ClearClusters(SetField):
     """Clear the addresses of impossible clusters."""
 

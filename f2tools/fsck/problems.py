@@ -27,6 +27,7 @@ from f2tools.fsck.plans import (
     DropDots,
     DropOrphan,
     FillDirectory,
+    FindAlgorithm,
     FindBlocks,
     FindChild,
     FindKind,
@@ -73,6 +74,7 @@ from f2tools.fsck.plans import (
     SetFooterOwner,
     SetHash,
     SetKind,
+    SetLevel,
     SetLinks,
     SetMarks,
     SetNatAddress,
@@ -714,9 +716,11 @@ INODE_PROJECT = _problem(
 )  # fmt: skip
 COMPRESS_PARAMETERS = _problem(
     "I028", "compress-parameters", ERROR, "compression parameters can't be",
-    "Algorithms are 0 to 3, clusters have 2^2 to 2^8 blocks. The kernel refuses the inode.",
-    "taken from how the clusters lie, or the flag is taken away",
-    plans=(SetFieldEarly, SetField),
+    "Algorithms are 0 to 3, clusters have 2^2 to 2^8 blocks, levels are 3 to 12 of lz4 and 1 to 22 of zstd, and 0. The "
+    "kernel refuses the inode; for its level Linux 7.3 does.",
+    "size from how the clusters lie, algorithm from what they hold; the level is the default one, or the flag is taken "
+    "away",
+    plans=(SetFieldEarly, SetField, FindAlgorithm, SetLevel),
 )  # fmt: skip
 COMPRESS_BLOCKS = _problem(
     "I029", "compress-blocks", WARNING, "i_compr_blocks is not what compression saved",

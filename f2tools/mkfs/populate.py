@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 MIN_LOG_CLUSTER, MAX_LOG_CLUSTER = 2, 8  # MIN_COMPRESS_LOG_SIZE, MAX_COMPRESS_LOG_SIZE of fs/f2fs/f2fs.h
 _NO_DEVICE = (0, 0)
 _WRITTEN_PLAINLY = bytes(byte for byte in range(0x20, 0x7F) if byte not in b"'\\")
-_LEVELS = {"lzo": 0, "lz4": 12, "zstd": 22, "lzo-rle": 0}  # the highest; lz4 above 0 is lz4hc
 
 
 @dataclass(frozen=True)
@@ -67,15 +66,17 @@ def parse_compress(
     text: str, extensions: Iterable[str] = (), log_size: int = 2, release: bool = False, chksum: bool = False
 ) -> CompressPolicy:
     """The policy of `lz4`, `zstd:9`; Usage otherwise."""
+    from f2tools.f2fs.layout.compress import LEVELS, is_level
     from f2tools.f2fs.volume.compress import ALGORITHMS
     from f2tools.f2fs.write.bulk.tree import CompressPolicy
 
     name, colon, level = text.partition(":")
     if name not in ALGORITHMS:
         raise Usage(f"--compress {text}: there is no algorithm {name!r}; there are {', '.join(ALGORITHMS)}")
-    most = _LEVELS[name]
-    if colon and (not level.isdecimal() or int(level) > most):
-        raise Usage(f"--compress {text}: {name} has " + (f"the levels 1 to {most}" if most else "no levels"))
+    levels = LEVELS[ALGORITHMS.index(name)]
+    if colon and (not level.isdecimal() or not is_level(ALGORITHMS.index(name), int(level))):
+        has = f"the levels {levels[0]} to {levels[-1]}" if levels else "no levels"
+        raise Usage(f"--compress {text}: {name} has {has}")
     if not MIN_LOG_CLUSTER <= log_size <= MAX_LOG_CLUSTER:
         raise Usage(f"--compress-log-size {log_size}: {MIN_LOG_CLUSTER} to {MAX_LOG_CLUSTER} are possible")
     words = [word.lstrip(".") for word in extensions]

@@ -13,3 +13,13 @@ class CompressData(Layout):
     clen: u32 = field("compressed bytes that follow")
     chksum: u32 = field("CRC-32 of them, where i_compress_flag bit 0 is set")
     reserved: Annotated[Ints, Array(u32, 4)] = field("zero")
+
+
+# Levels by algorithm, as in i_compress_flag; 0, the algorithm's default, goes with each.  With LZ4 they are LZ4HC's.
+# See sanity_check_compress_inode() in fs/f2fs/inode.c of Linux 7.3; older kernels take any.
+LEVELS = (range(0), range(3, 13), range(1, 23), range(0))
+
+
+def is_level(algorithm: int, level: int) -> bool:
+    """Whether an inode may say this level for this algorithm."""
+    return not level or (algorithm < len(LEVELS) and level in LEVELS[algorithm])

@@ -198,7 +198,8 @@ INODE_FLAGS = {
 COMPRESS_ALGORITHMS = ("lzo", "lz4", "zstd", "lzo-rle")
 MIN_COMPRESS_LOG_SIZE = 2
 MAX_COMPRESS_LOG_SIZE = 8
-COMPRESS_CHKSUM_FLAG = 0x1  # bit 0 of i_compress_flag; the level is in bits 8 to 15
+COMPRESS_CHKSUM_FLAG = 0x1  # bit 0 of i_compress_flag
+COMPRESS_LEVEL_OFFSET = 8  # first bit of the level in i_compress_flag
 
 F2FS_NAME_LEN = 255
 F2FS_SLOT_LEN = 8

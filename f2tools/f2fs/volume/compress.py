@@ -141,17 +141,21 @@ def _lzo_encode(data: bytes, level: int) -> bytes:
 
 def _lzo_decode(cdata: bytes, limit: int) -> bytes:
     """LZO1X or LZO-RLE: the kernel tells them apart by the stream alone, whatever the inode says."""
-    version, body = 0, cdata
-    if len(cdata) >= _LZO_VERSIONED_MIN and cdata[0] == _LZO_BITSTREAM:
-        version, body = cdata[1], cdata[2:]
+    version = lzo_version(cdata)
+    body = cdata if version is None else cdata[2:]
     if (version and re.search(_LZO_ZERO_RUN, body)) or _lzo_worst_case(body) > _LZO_UNBOUNDED_MAX:
-        return lzo1x_decompress(body, limit, zero_runs=version > 0)
+        return lzo1x_decompress(body, limit, zero_runs=bool(version))
     from lzallright import LZOCompressor, LZOError
 
     try:
         return LZOCompressor.decompress(body, limit)
     except LZOError:
         raise _BadStream("not a sound LZO stream") from None
+
+
+def lzo_version(cdata: bytes) -> int | None:
+    """The version that a stream of LZO names; None where it names none.  That of LZO-RLE is 1."""
+    return cdata[1] if len(cdata) >= _LZO_VERSIONED_MIN and cdata[0] == _LZO_BITSTREAM else None
 
 
 def _lzo_worst_case(body: bytes) -> int:

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.f2fs.layout.compress import is_level
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ALGORITHMS,
+    COMPRESS_LEVEL_OFFSET,
     F2FS_CASEFOLD_FL,
     F2FS_COMPR_FL,
     F2FS_DATA_EXIST,
@@ -35,6 +37,8 @@ from f2tools.f2fs.layout.constants import (
     FADVISE_ENC_NAME_BIT,
     FADVISE_ENCRYPT_BIT,
     FADVISE_VERITY_BIT,
+    MAX_COMPRESS_LOG_SIZE,
+    MIN_COMPRESS_LOG_SIZE,
     U32_MAX,
 )
 from f2tools.f2fs.layout.hashes import inode_checksums
@@ -47,12 +51,14 @@ from f2tools.fsck.findings import Finding, Problem
 from f2tools.fsck.plans import (
     ClearFirstAddress,
     ClearNodePointers,
+    FindAlgorithm,
     FindKind,
     ReplaceBlank,
     Reseal,
     SetField,
     SetFieldEarly,
     SetFieldLast,
+    SetLevel,
 )
 from f2tools.volumes import MOST_ID
 
@@ -277,6 +283,7 @@ def check_compression(batch: InodeBatch) -> Iterator[Finding]:
     """A compressed file has an algorithm, a cluster size, and the flag; the marks of its clusters say the size too."""
     if not batch.geo.feature & F2FS_FEATURE_COMPRESSION:
         return
+    yield from _compressed_dirs(batch)
     head = batch.head
     flags, size = head["i_flags"], head["i_log_cluster_size"]
     files = (batch.kind == stat.S_IFREG) & (batch.extra >= 36)
@@ -298,9 +305,42 @@ def check_compression(batch: InodeBatch) -> Iterator[Finding]:
     )  # fmt: skip
     bad = flagged & ~packed
     yield from _each(batch, bad, problems.COMPRESS_PARAMETERS, size, None, "i_log_cluster_size", "cluster size")
-    algorithm = head["i_compress_algorithm"]
+    yield from _algorithm(batch, flagged)
+
+
+def _algorithm(batch: InodeBatch, flagged: NDArray[np.bool_]) -> Iterator[Finding]:
+    """The algorithm of compressed files is one that there is, and their level one of its own."""
+    algorithm, flag = batch.head["i_compress_algorithm"], batch.head["i_compress_flag"]
     bad = flagged & (algorithm >= len(COMPRESS_ALGORITHMS))
-    yield from _each(batch, bad, problems.COMPRESS_PARAMETERS, algorithm, None, "i_compress_algorithm", "algorithm")
+    yield from _each(
+        batch, bad, problems.COMPRESS_PARAMETERS, algorithm, None, "i_compress_algorithm", "algorithm", FindAlgorithm
+    )
+    for i in np.flatnonzero(flagged & ~bad & (flag >= 1 << COMPRESS_LEVEL_OFFSET)).tolist():
+        number, level = int(algorithm[i]), int(flag[i]) >> COMPRESS_LEVEL_OFFSET
+        if not is_level(number, level):
+            one = np.arange(flag.size) == i
+            note = f"level {level} of {COMPRESS_ALGORITHMS[number]}"
+            least = flag & np.uint16((1 << COMPRESS_LEVEL_OFFSET) - 1)
+            yield from _each(batch, one, problems.COMPRESS_PARAMETERS, flag, least, "i_compress_flag", note, SetLevel)
+
+
+def _compressed_dirs(batch: InodeBatch) -> Iterator[Finding]:
+    """A directory that hands compression down has the fields for it too: the kernel refuses any inode by them.
+
+    See sanity_check_compress_inode() in fs/f2fs/inode.c.
+    """
+    head = batch.head
+    dirs = (batch.kind == stat.S_IFDIR) & (batch.extra >= 36) & (head["i_flags"] & F2FS_COMPR_FL != 0)
+    if not dirs.any():
+        return
+    size = head["i_log_cluster_size"]
+    bad = dirs & ((size < MIN_COMPRESS_LOG_SIZE) | (size > MAX_COMPRESS_LOG_SIZE))
+    yield from _each(
+        batch, bad, problems.COMPRESS_PARAMETERS, size, MIN_COMPRESS_LOG_SIZE, "i_log_cluster_size", "cluster size"
+    )
+    saved = head["i_compr_blocks"]
+    yield from _each(batch, dirs & (saved > 0), problems.COMPRESS_BLOCKS, saved, 0, "i_compr_blocks", "", SetFieldLast)
+    yield from _algorithm(batch, dirs)
 
 
 def check_names(batch: InodeBatch) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
     FADVISE_ENCRYPT_BIT,
+    MIN_COMPRESS_LOG_SIZE,
     NULL_ADDR,
     OFFSET_BIT_SHIFT,
     XATTR_NODE_OFFSET,
@@ -103,10 +104,10 @@ def _other_value(work: Work, ino: int, name: str) -> int | None:
         return None
     block = work.surgery.read(addr)
     inode = work.scan.inodes[row]
-    if name == "i_compress_algorithm":
-        return 1
     if name == "i_log_cluster_size":
-        return 2
+        if inode["bad_clusters"]:  # marks that agree on no size
+            work.guesses.packed[ino] = "how many blocks its compressed clusters have can't be told"
+        return MIN_COMPRESS_LOG_SIZE
     if name == "i_size" and inode["mode"] >> 12 == stat.S_IFLNK >> 12:
         at = INODE_ADDR_OFFSET + 4 * int(inode["start"]) + 4
         if inode["inline"] & F2FS_INLINE_DATA:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from f2tools.fsck import plans
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.plans import RepairPlan
-from f2tools.fsck.repair import chain, contents, correct, dentries, find, give_up, quota, strays, superblock
+from f2tools.fsck.repair import algorithms, chain, contents, correct, dentries, find, give_up, quota, strays, superblock
 from f2tools.fsck.repair.work import Work
 
 P = TypeVar("P", bound=RepairPlan)
@@ -95,6 +95,8 @@ _serve(plans.SetPolicy, correct=correct.encryption_policy)
 _serve(plans.FindBlocks, correct=correct.data_pointers)
 _serve(plans.CopyBlock, part=correct.shared_block)
 _serve(plans.SetAliasExtent, correct=contents.alias_extent)
+_serve(plans.FindAlgorithm, correct=algorithms.find_algorithm)
+_serve(plans.SetLevel, correct=algorithms.set_level)
 _serve(plans.RepairCluster, correct=contents.cluster)
 _serve(plans.RebuildMerkleTree, correct=contents.seal)
 _serve(plans.FindName, correct=dentries.dentry_name, give_up=dentries.remove_dentry)
