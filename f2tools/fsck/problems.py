@@ -624,8 +624,10 @@ EXTRA_SIZE = _problem(
 )  # fmt: skip
 INLINE_XATTR_SIZE = _problem(
     "I012", "inline-xattr-size", ERROR, "the room for inline attributes can't be",
-    "i_inline_xattr_size is between 1 and what the inode can spare.",
-    "set to the default of 50 words",
+    "i_inline_xattr_size is between 6 words, which the header of attributes takes, and what the inode can spare; "
+    "smaller only where none are inside. The kernel refuses the inode.",
+    "taken from where the attributes begin, or from most other inodes; where something else lies there, the flag of "
+    "attributes goes",
     plans=(SetFieldEarly,),
 )  # fmt: skip
 EXTRA_FLAG = _problem(

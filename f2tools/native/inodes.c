@@ -12,7 +12,9 @@
 #include <unistd.h>
 #endif
 
-#define XATTR_HEADER 6 /* words */
+#define XATTR_HEADER 6 /* words, as the next two */
+#define MOST_EXTRA 9
+#define LEAST_DENTRIES 10 /* entries inside an inode */
 #define MOST_ID 0xFFFFFFFEu
 #define NSEC 1000000000u
 #define EARLIEST (-INT64_C(62135596800)) /* the beginning of the year 1 */
@@ -129,8 +131,9 @@ static int shape_is_right(const struct volume *vol, const struct inode *inode, c
         return 0;
     if (vol->feature & FEATURE_FLEXIBLE_INLINE_XATTR) {
         words = vol->inline_xattr; /* that of all other inodes here too */
-        if (into->extra < 4 || half_at(extra + 2) != words || words > vol->addrs - into->extra / 4 - 1 ||
-            (inode->inline_flags & INLINE_XATTR && !words))
+        int64_t least = inode->inline_flags & INLINE_XATTR ? XATTR_HEADER : 0;
+        int64_t most = vol->addrs - MOST_EXTRA - RESERVED - LEAST_DENTRIES;
+        if (into->extra < 4 || half_at(extra + 2) != words || words < least || words > most)
             return 0;
     }
     into->start = into->extra / 4;

@@ -14,6 +14,7 @@ from f2tools.f2fs.layout.compress import is_level
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ALGORITHMS,
     COMPRESS_LEVEL_OFFSET,
+    DEFAULT_INLINE_XATTR_ADDRS,
     F2FS_CASEFOLD_FL,
     F2FS_COMPR_FL,
     F2FS_DATA_EXIST,
@@ -45,7 +46,7 @@ from f2tools.f2fs.layout.hashes import inode_checksums
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.fsck import problems
 from f2tools.fsck.facts.arrays import any_within
-from f2tools.fsck.facts.inodes import EXTRA_SIZES, InodeBatch, max_inline_xattr
+from f2tools.fsck.facts.inodes import EXTRA_SIZES, MIN_INLINE_XATTR, InodeBatch, max_inline_xattr
 from f2tools.fsck.facts.sound import KNOWN_FLAGS
 from f2tools.fsck.findings import Finding, Problem
 from f2tools.fsck.plans import (
@@ -123,15 +124,22 @@ def check_extra(batch: InodeBatch) -> Iterator[Finding]:
     if odd.any():
         yield from _each(batch, odd, problems.EXTRA_SIZE, size, batch.extra, "i_extra_isize", plan=SetFieldEarly)
     if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
-        words = head["i_inline_xattr_size"]
-        inline = has & ~odd & ((head["i_inline"] & F2FS_INLINE_XATTR) != 0) & ~batch.no_xattr
-        most = max_inline_xattr(geo)
-        other = has & ~odd & (batch.inline_xattr != words)  # the header of the attributes, and other inodes, say so
-        bad = (inline & (words == 0)) | (has & ~odd & (words > most)) | other
-        better = np.where(other, batch.inline_xattr, 50)
-        yield from _each(
-            batch, bad, problems.INLINE_XATTR_SIZE, words, better, "i_inline_xattr_size", plan=SetFieldEarly
-        )
+        yield from _room_for_attributes(batch, has & ~odd)
+
+
+def _room_for_attributes(batch: InodeBatch, has: NDArray[np.bool_]) -> Iterator[Finding]:
+    """The room for attributes holds their header, where there are any, and leaves room for the rest."""
+    flags, words = batch.head["i_inline"], batch.head["i_inline_xattr_size"]
+    inline = has & (flags & F2FS_INLINE_XATTR != 0) & ~batch.no_xattr
+    other = has & (batch.inline_xattr != words)  # the header of the attributes, and other inodes, say so
+    small = inline & (words < MIN_INLINE_XATTR) & ~other
+    yield from _each(
+        batch, small, problems.INLINE_XATTR_SIZE, flags, flags & np.uint8(~F2FS_INLINE_XATTR & 0xFF), "i_inline",
+        "something else lies there: i_inline", SetFieldEarly,
+    )  # fmt: skip
+    bad = other | (has & (words > max_inline_xattr(batch.geo)))
+    better = np.where(other, batch.inline_xattr, DEFAULT_INLINE_XATTR_ADDRS)
+    yield from _each(batch, bad, problems.INLINE_XATTR_SIZE, words, better, "i_inline_xattr_size", plan=SetFieldEarly)
 
 
 def check_inline(batch: InodeBatch) -> Iterator[Finding]:

@@ -37,7 +37,7 @@ from f2tools.f2fs.layout.hashes import dentry_hashes_padded
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import branches
-from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
+from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC, XattrHeader
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.fsck.facts.arrays import bytes_before
@@ -50,6 +50,7 @@ from f2tools.native import core
 
 EXTRA_SIZES = (4, 8, 12, 24, 36)  # where the extra attributes of released kernels and tools end
 MIN_INLINE_DENTRY_SIZE = 40  # bytes
+MIN_INLINE_XATTR = XattrHeader.size // 4  # words, where there are attributes inside; see fs/f2fs/xattr.h
 MIN_INLINE_DENTRIES = 40  # bytes; a directory inside its inode has more
 HEAD_BYTES = INODE_ADDR_OFFSET + InodeExtra.size + 4
 SPECIAL = (stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
@@ -299,15 +300,17 @@ def _flexible_words(
 ) -> NDArray[np.int64]:
     """i_inline_xattr_size; that of most inodes where it is impossible, or contradicts what lies in the inode.
 
-    The header of attributes may lie elsewhere, or addresses where attributes would.  Any size is legal: a mount may
-    have had another.
+    The header of attributes may lie elsewhere, or addresses where attributes would.  Any size is legal that holds the
+    header, and without the flag of attributes a smaller one: a mount may have had another.
     """
     geo = image.geo
     said, most = head["i_inline_xattr_size"].astype(np.int64), max_inline_xattr(geo)
-    possible = said[(extra >= 4) & (said <= most)]
-    if not possible.size:
+    flagged = (head["i_inline"] & F2FS_INLINE_XATTR != 0) & (extra >= 4)
+    small = flagged & (said < MIN_INLINE_XATTR)
+    possible = said[(extra >= 4) & (said <= most) & ~small]
+    if not possible.size and not small.any():
         return said
-    usual = int(np.bincount(possible).argmax())
+    usual = int(np.bincount(possible).argmax()) if possible.size else DEFAULT_INLINE_XATTR_ADDRS
     end = INODE_ADDR_OFFSET // 4 + geo.addrs_per_inode
     words, rows = blocks.view("<u4"), np.arange(said.size)
     stands = words[rows, end - np.minimum(said, most)] == F2FS_XATTR_MAGIC
@@ -319,7 +322,13 @@ def _flexible_words(
         shifted[row] |= bool(
             said[row] > usual and room.any() and (geo.in_main(room) | (room >= COMPRESS_ADDR) | (room == 0)).all()
         )
-    return np.where((said > most) | shifted, usual, said)
+    words_of = np.where((said > most) | shifted, usual, said)
+    room = usual if usual >= MIN_INLINE_XATTR else DEFAULT_INLINE_XATTR_ADDRS
+    for row in np.flatnonzero(small & ~shifted).tolist():
+        inside = words[row, end - room : end - int(said[row])]
+        if inside[0] == F2FS_XATTR_MAGIC or not inside.any():  # else something is there, and the flag is wrong
+            words_of[row] = room
+    return words_of
 
 
 def _lost_inline_xattr(
