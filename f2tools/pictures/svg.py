@@ -22,6 +22,9 @@ SMALL = 6.2
 DIAGONAL = 0.71  # of a slanting label's length, its height and its width
 LONGEST = 24  # letters of a slanting label
 NARROWEST = 12  # of a bar with a label
+FEW_DECADES = 3  # of a logarithmic axis, between which there are labels
+FEWEST_LABELS = 3
+TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns"))  # in ns
 
 
 @dataclass
@@ -165,10 +168,22 @@ def tick_text(value: float, size: bool) -> str:
 
 
 def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    """Powers of ten of nanoseconds between two times."""
-    units = {0: "1 ns", 1: "10 ns", 2: "100 ns", 3: "1 us", 4: "10 us", 5: "100 us", 6: "1 ms", 7: "10 ms", 8: "100 ms"}
-    powers = range(int(np.ceil(np.log10(low) - 1e-9)), int(np.floor(np.log10(high) + 1e-9)) + 1)
-    return [(10.0**p, units.get(p, f"{10 ** (p - 9):g} s")) for p in powers]
+    """Round times between two of them, in ns, and their labels: powers of ten, and what is between where they are few.
+
+    In less than an octave they are as far apart as on an axis that is not logarithmic.
+    """
+    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    steps = (1, 2, 5) if high < low * 10**FEW_DECADES else (1,)
+    found = [n * 10.0**power for power in powers for n in steps]
+    found = [time for time in found if low * (1 - 1e-9) <= time <= high * (1 + 1e-9)]
+    if len(found) < FEWEST_LABELS and low < high < low * 10:
+        found = ticks(low, high)
+    return [(time, _time_text(time)) for time in found]
+
+
+def _time_text(time: float) -> str:
+    unit, name = next(each for each in TIME_UNITS if time >= each[0] * (1 - 1e-9) or each[0] == 1)
+    return f"{time / unit:g} {name}"
 
 
 def _x_axis(what: Picture) -> list[str]:
