@@ -11,6 +11,7 @@ import click
 from f2tools import newfile
 from f2tools.errors import DeviceError
 from f2tools.options import FileName
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.pictures.svg import Picture
@@ -42,8 +43,15 @@ def pictures(svg: str | None, png: str | None) -> Iterator[Callable[[Picture], N
                 from f2tools.pictures.png import write_png
 
                 write_png(what, png_file)
+            say_what_is_cut(what, svg or png)
 
         yield draw
+
+
+def say_what_is_cut(what: Picture, path: str | None) -> None:
+    """Say what goes beyond the top of a picture that was drawn into a file."""
+    if path is not None and what.cut:
+        click.echo(f"f2tools: note: {printable(path)}: {printable(what.cut)}", err=True)
 
 
 @contextmanager

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import IO, TYPE_CHECKING
 
 from f2tools.errors import Usage
-from f2tools.pictures.svg import LONGEST, Line, Picture, is_slanting, labelled, log_ticks, shortened, tick_text, ticks
+from f2tools.pictures.svg import (
+    LONGEST,
+    NOTE_WIDTH,
+    Line,
+    Picture,
+    is_slanting,
+    labelled,
+    log_ticks,
+    shortened,
+    tick_text,
+    ticks,
+)
 from f2tools.text import printable
 
 if TYPE_CHECKING:
@@ -63,6 +75,9 @@ def _draw(what: Picture, path: str | IO[bytes]) -> None:
             for line in what.lines
         ]
         axes.legend(handles=handles, fontsize=8)
+    if what.said:
+        said = "\n".join(textwrap.wrap(printable(what.said), NOTE_WIDTH))
+        figure.supxlabel(said, fontsize=8, x=0.01, ha="left", color="#777777")
     figure.savefig(path, format="png", metadata={"Software": "f2tools"})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
+import textwrap
 import zlib
 from dataclasses import dataclass, field
 
@@ -16,12 +17,13 @@ from f2tools.text import PICTURE_HEAD, markup
 WIDTH, HEIGHT = 920, 360
 LEFT, RIGHT, TOP, BOTTOM = 84, 16, 44, 46
 LEGEND = WIDTH - 2 * RIGHT  # how wide a row of the legend may be
-ROW = 16  # of the legend
+ROW = 16  # of the legend and of the note
 LETTER = 7  # how wide a letter is at most, on average; of a label below a bar SMALL
 SMALL = 6.2
 DIAGONAL = 0.71  # of a slanting label's length, its height and its width
 LONGEST = 24  # letters of a slanting label
 NARROWEST = 12  # of a bar with a label
+NOTE_WIDTH = 140  # characters in a row of the note below a picture that stands alone
 FEW_DECADES = 3  # of a logarithmic axis, between which there are labels
 FEWEST_LABELS = 3
 TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns"))  # in ns
@@ -57,6 +59,19 @@ class Picture:
     pixels: NDArray[np.uint8] | None = None  # RGBA, first row on top
     note: str = ""
 
+    @property
+    def said(self) -> str:
+        """What stands below the picture: its note, and what it cuts off."""
+        return " ".join(filter(None, (self.note, self.cut)))
+
+    @property
+    def cut(self) -> str:
+        """Which lines or bars go beyond the top, and how far; empty where none does."""
+        limit = self.y_range[1] * (1 + 1e-9)
+        high = [(line.name, max(line.y)) for line in self.lines if line.y and max(line.y) > limit]
+        far = ", ".join(f"{name} goes up to {tick_text(value, self.y_size)}" for name, value in high)
+        return f"Cut off at the top: {far}." if far else ""
+
 
 def document(what: Picture) -> str:
     """A picture as a file of SVG."""
@@ -64,17 +79,21 @@ def document(what: Picture) -> str:
 
 
 def svg(what: Picture, background: bool = False) -> str:
-    """A picture as an SVG element, with a title and on white, or to stand below a heading, in the colours around it."""
+    """A picture as an SVG element, to stand below a heading and above `Picture.said`, in the colours around it; or with
+    both of them and on white.
+    """
+    notes = textwrap.wrap(what.said, NOTE_WIDTH) if background else []
     entries, below = legend_rows(what.lines), _below_bars(what)
     above = (len(entries) - 1) * ROW
     top, bottom = (0 if background else 20) - above, HEIGHT + below
+    high = bottom + ROW * len(notes)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top} {WIDTH} {bottom - top}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top} {WIDTH} {high - top}" role="img" '
         f'aria-label="{markup(what.title)}" font-family="system-ui,sans-serif" font-size="12" fill="currentColor">'
     ]
     if background:
         y = "" if not above else f' y="{top}"'
-        parts.append(f'<rect{y} width="{WIDTH}" height="{bottom - top}" fill="#fff"/><g fill="#222" color="#222">')
+        parts.append(f'<rect{y} width="{WIDTH}" height="{high - top}" fill="#fff"/><g fill="#222" color="#222">')
         parts.append(f'<text x="14" y="{16 - above}" font-size="14" font-weight="600">{markup(what.title)}</text>')
     for number, row in enumerate(entries):
         parts += _legend_row(row, 25 - above + number * ROW)
@@ -89,6 +108,8 @@ def svg(what: Picture, background: bool = False) -> str:
         f'<text transform="translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">'
         f"{markup(what.y_label)}</text>"
     )
+    for number, line in enumerate(notes):
+        parts.append(f'<text x="14" y="{bottom + 8 + ROW * number}" fill="#777">{markup(line)}</text>')
     parts.append("</g></svg>" if background else "</svg>")
     return "".join(parts)
 

@@ -11,7 +11,7 @@ import click
 from f2tools import newfile
 from f2tools.errors import Usage
 from f2tools.options import FileName, Size, cache_option, json_option, print_json
-from f2tools.pictures.files import picture_options, pictures
+from f2tools.pictures.files import picture_options, pictures, say_what_is_cut
 from f2tools.sizes import SIZE_UNITS
 from f2tools.text import printable
 
@@ -176,18 +176,22 @@ def _write_files(
 
         with newfile.text_output(html) as file:
             file.write(page(done))
+    if not (svg or png):
+        return
+    from f2tools.trace.report.pictures import picture as picture_of
+
+    drawn = picture_of(done, picture)
     if svg:
         from f2tools.pictures.svg import document
-        from f2tools.trace.report.pictures import picture as picture_of
 
         with newfile.text_output(svg) as file:
-            file.write(document(picture_of(done, picture)))
+            file.write(document(drawn))
     if png:
         from f2tools.pictures.png import write_png
-        from f2tools.trace.report.pictures import picture as picture_of
 
         with newfile.replacing(png) as raw:
-            write_png(picture_of(done, picture), raw)
+            write_png(drawn, raw)
+    say_what_is_cut(drawn, svg or png)
 
 
 @click.command()

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
+from f2tools.blktrace.records import DISCARD, WRITE
 from f2tools.cli import main
 from f2tools.errors import Taken, Usage
 from f2tools.trace.metrics.catalogue import METRICS
@@ -194,6 +195,34 @@ def test_each_picture_is_sound_svg_and_png(tmp_path: Path, images: tuple[str, ..
     pytest.importorskip("matplotlib", reason="matplotlib is an extra")
     trace("analyze", CHURN, *images, "--png", tmp_path / "p.png", "--picture", picture)
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def with_a_burst(directory: Path, category: int) -> Path:
+    """A trace whose last requests are far larger than all else."""
+    events = [event for n in range(600) for event in request(1_000 + n * 1_000_000, n * 64)]
+    events += [event for n in range(4) for event in request(600_000_000 + n, 0, 1 << 22, category)]
+    return traces.write(directory / "burst", events)
+
+
+@pytest.mark.parametrize("picture", ["throughput", "discards"])
+def test_what_a_picture_cuts_off_is_said_everywhere(tmp_path: Path, picture: str) -> None:
+    burst = with_a_burst(tmp_path, WRITE | DISCARD)
+    done = trace("analyze", burst, "--svg", tmp_path / "p.svg", "--html", tmp_path / "p.html", "--picture", picture)
+    said = re.search(r"Cut off at the top: discard goes up to [\d.]+ [GT]iB\.", (tmp_path / "p.svg").read_text())
+    assert said is not None
+    assert said[0] in (tmp_path / "p.html").read_text()
+    assert f"f2tools: note: {tmp_path}/p.svg: {said[0]}" in done.stderr
+    done = trace("analyze", burst, "--svg", tmp_path / "p.svg", "--picture", "iops")
+    assert done.stderr == ""
+
+
+def test_what_a_comparison_cuts_off_is_said_everywhere(tmp_path: Path) -> None:
+    burst = with_a_burst(tmp_path, WRITE)
+    done = trace("compare", burst, CHURN, "--svg", tmp_path / "p.svg", "--html", tmp_path / "p.html")
+    said = re.search(r"Cut off at the top: t goes up to [\d.]+ [GT]iB\.", (tmp_path / "p.svg").read_text())
+    assert said is not None
+    assert said[0] in (tmp_path / "p.html").read_text()
+    assert said[0] in done.stderr
 
 
 def test_comparing_gives_ratios_to_the_baseline(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def document(title: str, body: str) -> str:
 
 
 def _with_note(what: Picture) -> str:
-    note = f'<p class="note">{_text(what.note)}</p>' if what.note else ""
+    note = f'<p class="note">{_text(what.said)}</p>' if what.said else ""
     return f"<h2>{_text(what.title)}</h2>{svg(what)}{note}"
 
 

@@ -48,7 +48,6 @@ def overlay(found: Comparison, name: str) -> Picture:
     return Picture(
         f"compare-{name}", f"{title}{what}", "lines", "seconds from the beginning of each trace", unit,
         (0, max(end, 1e-9)), (0, top * 1.05), y_size=size, lines=lines,
-        note="" if top == highest else "Some peaks go beyond the top.",
     )  # fmt: skip
 
 
