@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.blktrace.records import FLUSHES, OTHERS, SECTOR, C, D, Events, Q, R, X, is_single
+from f2tools.blktrace.records import FLUSHES, OTHERS, SECTOR, SECTOR_BITS, C, D, Events, Q, R, X, is_single
 from f2tools.device.vectors import distinct
 from f2tools.native import core
 
 Ints = NDArray[np.int64]
-POSITION_BITS, SECTOR_BITS = 18, 42
+POSITION_BITS = 18
 CLASS_SHIFT = POSITION_BITS + SECTOR_BITS
 WINDOW = 1 << 16  # events paired at a time; with what is pending they must fit in the position's bits
 KIND_Q, KIND_D, KIND_C, KIND_ODD = 0, 1, 2, 3

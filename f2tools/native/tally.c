@@ -74,13 +74,13 @@ static void add(int64_t counts[CLASSES][2], uint8_t cls, int64_t size)
     counts[cls][1] = (int64_t)((uint64_t)counts[cls][1] + size);
 }
 
-enum view { OPS, CLS, BYTES, PLACES, SECTORS, TIMES, CATEGORY, COUNTS, BY_CLASS, FLUSH_ENDS, ISSUES, ISSUE_CLS, QUEUES,
+enum view { OPS, CLS, BYTES, SECTORS, TIMES, CATEGORY, COUNTS, BY_CLASS, FLUSH_ENDS, ISSUES, ISSUE_CLS, QUEUES,
             QUEUE_CLS, CHANGE, FOUND, VIEWS };
 
 static int agree(const Py_buffer *v)
 {
     size_t events = v[OPS].len;
-    return (size_t)v[CLS].len == events && (size_t)v[BYTES].len == events * 8 && (size_t)v[PLACES].len == events * 8 &&
+    return (size_t)v[CLS].len == events && (size_t)v[BYTES].len == events * 8 &&
            (size_t)v[SECTORS].len == events * 8 && (size_t)v[TIMES].len == events * 8 &&
            (size_t)v[CATEGORY].len == events * 4 && v[COUNTS].len == 8 * OPERATIONS * CLASSES &&
            v[BY_CLASS].len == sizeof(struct by_class) && v[FLUSH_ENDS].len == 8 &&
@@ -93,7 +93,7 @@ static int tell_apart(const Py_buffer *v)
 {
     size_t events = v[OPS].len;
     const uint8_t *op = v[OPS].buf, *cls = v[CLS].buf;
-    const int64_t *bytes = v[BYTES].buf, *place = v[PLACES].buf, *sector = v[SECTORS].buf, *time = v[TIMES].buf;
+    const int64_t *bytes = v[BYTES].buf, *sector = v[SECTORS].buf, *time = v[TIMES].buf;
     const uint32_t *category = v[CATEGORY].buf;
     int64_t(*operations)[CLASSES] = v[COUNTS].buf, flush_ends = 0;
     struct by_class *counts = v[BY_CLASS].buf;
@@ -118,7 +118,7 @@ static int tell_apart(const Py_buffer *v)
         } else if (op[i] == COMPLETE) {
             add(counts->completed, of, bytes[i]);
             flush_ends += !bytes[i] && of == OTHERS && category[i] & WRITE_BIT &&
-                          !(category[i] & (FLUSH_BIT | PC_BIT)) && !place[i];
+                          !(category[i] & (FLUSH_BIT | PC_BIT)) && !sector[i];
             change[i] = (int8_t)-!ignored;
         } else if (op[i] == QUEUE) {
             choose(&queues, i, sector[i], bytes[i], time[i], of);
@@ -134,15 +134,15 @@ static int tell_apart(const Py_buffer *v)
     return 1;
 }
 
-/* tell_apart(op, cls, bytes, place, sector, time, category, operations, by class, flush ends, issues, their classes, queues,
- * their classes, change, found): told._at_once; see there for what the buffers hold. */
+/* tell_apart(op, cls, bytes, sector, time, category, operations, by class, flush ends, issues, their classes, queues, their
+ * classes, change, found): told._at_once; see there for what the buffers hold. */
 static PyObject *told(PyObject *module, PyObject *args)
 {
     Py_buffer v[VIEWS];
     int right;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*w*w*w*w*w*w*w*w*w*", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6],
-                          &v[7], &v[8], &v[9], &v[10], &v[11], &v[12], &v[13], &v[14], &v[15]))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*w*w*w*w*w*w*w*w*w*", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6],
+                          &v[7], &v[8], &v[9], &v[10], &v[11], &v[12], &v[13], &v[14]))
         return NULL;
     right = agree(v);
     if (right) {

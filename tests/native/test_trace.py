@@ -112,8 +112,7 @@ def test_windows_told_apart(rows: list[Any], odd: int, several: bool) -> None:
 
     def apart() -> list[object]:
         cls = classes(events.category, events.bytes)
-        found = told.told(events, cls, events.sector + (events.device.astype(np.int64) << 20 if several else 0))
-        return [cls.tolist(), flat(found)]
+        return [cls.tolist(), flat(told.told(events, cls))]
 
     found = apart()
     with in_python(told, records):
@@ -124,7 +123,7 @@ def test_windows_told_apart(rows: list[Any], odd: int, several: bool) -> None:
 def test_requests_by_process(rows: list[Any], far: int, room: int) -> None:
     events = events_of(rows, 0)
     pids = (events.sector // 8 * 7 + far).astype(np.uint32)
-    queued = told.told(events, classes(events.category, events.bytes), events.sector).queued
+    queued = told.told(events, classes(events.category, events.bytes)).queued
 
     def tables() -> list[Any]:
         table: dict[int, Any] = {}
@@ -139,7 +138,7 @@ def test_requests_by_process(rows: list[Any], far: int, room: int) -> None:
             assert found == tables()
 
 
-TELL = (3, 3, 24, 24, 24, 24, 12, 10240, 160, 8, 120, 3, 120, 3, 3, 32)
+TELL = (3, 3, 24, 24, 24, 12, 10240, 160, 8, 120, 3, 120, 3, 3, 32)
 
 
 @pytest.mark.parametrize("wrong", range(-1, len(TELL)))

@@ -245,12 +245,12 @@ def shares(part: list[Event], whole: list[Event]) -> dict[str, Any]:
             "byte_share": share(mine["bytes"], every["bytes"])}  # fmt: skip
 
 
-def sequential(rows: list[Event], names: dict[Any, int]) -> dict[str, Any]:
-    """Requests of one kind under each definition; devices have sectors of their own."""
+def sequential(rows: list[Event]) -> dict[str, Any]:
+    """Requests of one kind under each definition, each after those of its own device."""
     chosen: dict[str, list[Event]] = defaultdict(list)
-    ends: list[int] = []
+    ends_of: dict[Any, list[int]] = defaultdict(list)
     for row in rows:
-        start, end = row.sector + (names[row.device] << 60), row.end + (names[row.device] << 60)
+        start, end, ends = row.sector, row.end, ends_of[row.device]
         if ends and start == ends[-1]:
             chosen["strict"].append(row)
         for k in (8, 16, 32, 64):
@@ -266,10 +266,12 @@ def sequential(rows: list[Event], names: dict[Any, int]) -> dict[str, Any]:
 
 
 def any_sequential(rows: list[Event]) -> dict[str, Any]:
-    """Requests that start where the one before, of whatever kind, ended."""
+    """Requests that start where the one before on their device, of whatever kind, ended."""
     data = [row for row in rows if row.sectors]
-    pairs = pairwise(data)
-    return shares([b for a, b in pairs if a.device == b.device and a.end == b.sector], data)
+    found = []
+    for device in {row.device for row in data}:
+        found += [b for a, b in pairwise(row for row in data if row.device == device) if a.end == b.sector]
+    return shares(found, data)
 
 
 def times(values: list[int]) -> dict[str, Any]:
@@ -309,15 +311,15 @@ def by_area(rows: list[Event], bounds: list[int]) -> dict[str, int]:
 
 
 def fsync_cost(rows: list[Event], bounds: list[int] | None) -> list[int]:
-    """Bytes between one flush or FUA write and the next, the FUA write with what it ends."""
-    found, since = [], 0
+    """Bytes between one flush or FUA write of a device and the next, the FUA write with what it ends."""
+    found: list[int] = []
+    since: dict[Any, int] = defaultdict(int)
     for row in rows:
         if row.kind == "write":
             low, high = (bounds[5], bounds[6]) if bounds else (0, 1 << 60)
-            since += max(0, min(row.end, high) - max(row.sector, low)) * 512
+            since[row.device] += max(0, min(row.end, high) - max(row.sector, low)) * 512
         if row.kind == "flush" or (row.kind == "write" and row.fua):
-            found.append(since)
-            since = 0
+            found.append(since.pop(row.device, 0))
     return found
 
 
@@ -366,7 +368,7 @@ def metrics(text: str, bounds: list[int] | None = None, app_bytes: int | None = 
             "discarded_unique_bytes": length(spans["discard"]) * 512, "written_bytes": sized(of["write"])["bytes"],
             "volume_share": share(sized(of["discard"])["bytes"], sized(of["write"])["bytes"]),
         },
-        "sequentiality": {**{kind: sequential(of[kind], devices) for kind in KINDS}, "any": any_sequential(asked)},
+        "sequentiality": {**{kind: sequential(of[kind]) for kind in KINDS}, "any": any_sequential(asked)},
         "small_discards": {
             "issued": shares([r for r in of["discard"] if r.bytes < 262144], of["discard"]),
             "queued": shares([r for r in queued["discard"] if r.bytes < 262144], queued["discard"]),

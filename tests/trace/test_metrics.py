@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,46 @@ def test_reads_and_discards_overlap_as_long_as_both_are_under_way(tmp_path: Path
     events += [Ev(200, "C", 0, 8, READ), Ev(260, "C", 900, 8, WRITE | DISCARD), Ev(300, "C", 64, 8, READ)]
     found = report_of(tmp_path, events)["discard_read_overlap"]
     assert (found["time_ns"], found["discard_time_ns"], found["read_time_ns"]) == (160, 160, 300)
+
+
+def several_disks(directory: Path, count: int) -> Path:
+    """Disks that are written in turns, each from one sector on without a gap and with the same sectors."""
+    events = []
+    for n in range(40):
+        for disk in range(count):
+            events += request(1_000 + (n * count + disk) * 1_000_000, n * 8, category=WRITE)[2:]
+    for at, event in enumerate(events):
+        events[at] = replace(event, device=8 << 20 | 16 * (at // 2 % count))
+    return traces.write(directory, events)
+
+
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_each_of_several_disks_is_sequential_on_its_own(tmp_path: Path, count: int) -> None:
+    report = analyze(AnalysisRequest(str(several_disks(tmp_path, count)))).report
+    assert len(report["devices"]) == count
+    for found in (report["sequentiality"]["write"]["strict"], report["sequentiality"]["any"]):
+        assert (found["requests"], found["bytes"]) == (39 * count, 39 * count * 4096)
+    assert report["sequentiality"]["write"]["near_32_128k"]["requests"] == 39 * count
+    # as btt does, that of the first request of a disk is 0, as it begins at sector 0
+    assert report["seeks"]["d2d"] == {"count": 40 * count, "mean": 0.0, "zero": 40 * count}
+
+
+def test_unions_of_sectors_are_of_one_disk_each(tmp_path: Path) -> None:
+    """The ninth disk is discarded where all of them were written."""
+    prefix = several_disks(tmp_path, 9)
+    gone = [replace(e, device=8 << 20 | 16 * 8) for e in request(10**9, 0, 40 * 8, WRITE | DISCARD)[2:]]
+    traces.write(tmp_path, gone, name="u")
+    report = analyze(AnalysisRequest(str(prefix.parent))).report
+    found = report["discard_coverage"]
+    assert (found["of_bytes"], found["bytes"]) == (9 * 40 * 4096, 40 * 4096)
+
+
+def test_a_flush_ends_what_its_own_disk_wrote(tmp_path: Path) -> None:
+    one, two = (replace(e, device=8 << 20 | 16 * disk) for disk in (0, 1) for e in request(0, 0)[2:3])
+    events = [replace(each, time=1_000 * n, sector=8 * n) for n in range(10) for each in (one, two)]
+    flush = Ev(20_000, "D", 0, 0, FLUSH, device=one.device)
+    report = analyze(AnalysisRequest(str(traces.write(tmp_path, [*events, flush])))).report
+    assert (report["fsync_cost"]["count"], report["fsync_cost"]["mean"]) == (1, 10 * 4096)
 
 
 def test_queue_depth(tmp_path: Path) -> None:

@@ -151,6 +151,12 @@ class FlushIntervals:
         self._count += later._count
         self._since = later._since
 
+    def plus(self, other: FlushIntervals) -> FlushIntervals:
+        """The intervals of this and of another device."""
+        both = self.sizes
+        both.merge(other.sizes)
+        return FlushIntervals(both, self.count + other.count)
+
     @property
     def count(self) -> int:
         """How many intervals."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from f2tools.blktrace.records import (
     OTHERS,
     READS,
     SECTOR,
+    SECTOR_BITS,
     WRITES,
     A,
     C,
@@ -36,20 +38,19 @@ from f2tools.blktrace.records import (
 from f2tools.device.vectors import distinct
 from f2tools.native import core
 from f2tools.trace.attribute.areas import OUTSIDE, Areas
-from f2tools.trace.measure.border import FlushIntervals, OtherStart, QueueDepth
+from f2tools.trace.measure.border import OtherStart, QueueDepth
 from f2tools.trace.measure.histogram import LatencyHistogram, Raster, SizeCounts, TimeSeries, sums_by
 from f2tools.trace.measure.intervals import IntervalSet
-from f2tools.trace.measure.sequential import Following, Seeks, SequentialCounts
+from f2tools.trace.measure.order import DATA_CLASSES, DeviceOrder
 from f2tools.trace.measure.told import Chosen, Told, told
 
 Ints = NDArray[np.int64]
-DATA_CLASSES = (READS, WRITES, DISCARDS)
 SIZE_LIMITS = (4 << 10, 16 << 10, 64 << 10, 128 << 10, (512 << 10) - 1, 512 << 10)
 SIZE_NAMES = ("<= 4 KiB", "<= 16 KiB", "<= 64 KiB", "<= 128 KiB", "< 512 KiB", "512 KiB", "> 512 KiB")
 MAX_PROCESSES = 1 << 16
 MAX_AT_ONCE = 256  # processes of one window that the core tells apart
 MAX_AGAIN = 1 << 12
-DEVICE_BITS = 42  # a device's own range of sectors where several are in one trace
+MOST_APART = 1 << 62 - SECTOR_BITS  # devices whose sectors have ranges of their own in a union
 SERIES_ROWS = (
     "read_bytes",
     "write_bytes",
@@ -84,10 +85,8 @@ class Measures:
         self.errors: Counter[int] = Counter()
         self.flush_ends = 0
         self.fua = 0
-        self.sequences = {c: SequentialCounts() for c in DATA_CLASSES}
-        self.any_sequential = Following()
-        self.seeks = {"q2q": Seeks(), "d2d": Seeks()}
-        self.written, self.discarded, self.read = IntervalSet(), IntervalSet(), IntervalSet()
+        self._orders: dict[int, DeviceOrder] = {}  # by device
+        self.written, self.discarded = IntervalSet(), IntervalSet()
         self.reading, self.discarding = IntervalSet(), IntervalSet()
         self.latency = {(kind, c): LatencyHistogram() for kind in ("d2c", "q2c", "q2d") for c in range(4)}
         self.latency_bio = LatencyHistogram(4)
@@ -103,8 +102,12 @@ class Measures:
         self._owners_queued = False
         self.series = TimeSeries(len(SERIES_ROWS))
         self.raster = Raster(3)
-        self.fsyncs = FlushIntervals()
         self.devices: dict[int, int] = {}
+
+    @property
+    def order(self) -> DeviceOrder:
+        """What depends on the order of requests, of all devices together."""
+        return reduce(DeviceOrder.plus, self._orders.values()) if self._orders else DeviceOrder()
 
     @property
     def empty_flushes(self) -> int:
@@ -121,35 +124,36 @@ class Measures:
         self.events += len(events)
         self.first = int(events.time[0]) if self.first is None else min(self.first, int(events.time[0]))
         self.last = max(self.last, int(events.time[-1]))
-        sector = self._sectors(events)
-        found = told(events, cls, sector)
+        others = [] if is_single(events.device) else distinct(events.device).tolist()
+        for number in (int(events.device[0]), *others):
+            self.devices.setdefault(number, len(self.devices))
+        found = told(events, cls)
         self.operations += found.operations
         self.completed += found.completed
         self.requeued += found.requeued
         self.flush_ends += found.flush_ends
-        self._issues(events, cls, sector, found)
+        self._issues(events, cls, found)
         self._errors(events)
         self._owners(events, found)
         if len(found.queued):
-            self._queues(found)
+            self._queues(events, found.queued, found.operations[Q])
         self._finished(requests, bios)
         found.change[partial] = 0
         self.depth.add(events.time, found.change)
 
-    def _sectors(self, events: Events) -> Ints:
-        """Sectors, each device in a range of its own."""
-        first = int(events.device[0])
-        if first not in self.devices:
-            self.devices[first] = len(self.devices)
-        if is_single(events.device) and len(self.devices) == 1:
-            return events.sector
-        numbers, index = np.unique(events.device, return_inverse=True)
-        for number in numbers.tolist():
-            self.devices.setdefault(number, len(self.devices))
-        places = np.array([self.devices[number] & 7 for number in numbers.tolist()], np.int64)
-        return events.sector + (places[index] << DEVICE_BITS)
+    def _by_device(self, events: Events, chosen: Chosen) -> Iterator[tuple[int, Chosen]]:
+        """What was chosen of each device; `chosen` itself where there is one."""
+        if is_single(events.device):
+            yield int(events.device[0]), chosen
+            return
+        device = events.device[chosen.rows]
+        for number in distinct(device).tolist():
+            yield number, chosen.take(np.flatnonzero(device == number))
 
-    def _issues(self, events: Events, cls: NDArray[np.uint8], sector: Ints, found: Told) -> None:
+    def _order(self, device: int) -> DeviceOrder:
+        return self._orders.setdefault(device, DeviceOrder())
+
+    def _issues(self, events: Events, cls: NDArray[np.uint8], found: Told) -> None:
         issue, kinds = found.issued, found.operations[D]
         if not len(issue):
             return
@@ -158,7 +162,6 @@ class Measures:
             kinds = np.bincount(issue.cls)
             if not len(issue):
                 return
-        place = issue.start if sector is events.sector else events.sector[issue.rows]
         self.raster.begin(self.first if self.first is not None else int(issue.time[0]))
         self.series.widened(issue.time)
         there = np.flatnonzero(kinds).tolist()
@@ -170,24 +173,34 @@ class Measures:
                 if which == FLUSHES:
                     self.series.add(6, self.series.bins(time))
                 continue
-            start, end = issue.start[rows], issue.end[rows]
+            place = issue.start[rows]
             self.issued[which].add(size)
-            self.sequences[which].add(start, end)
-            union = (self.read, self.written, self.discarded)[which]
-            if which != READS:
-                union.add(start, end)
-            self.raster.add(which, time, place[rows], size)
-            self._areas(which, place[rows], size)
+            self.raster.add(which, time, place, size)
+            self._areas(which, place, size)
             self.series.add_both(3 + which, which, time, size)
+        for device, issued in self._by_device(events, issue):
+            self._in_order(events, device, issued, bool(found.interval_ends))
+
+    def _in_order(self, events: Events, device: int, issue: Chosen, flushed: bool) -> None:
+        """Count what depends on the order of what was issued to a device; `flushed` unless no interval ends here."""
+        order = self._order(device)
+        apart = self.devices[device] % MOST_APART << SECTOR_BITS
         data = _those(issue.size > 0)
         start, end = issue.start[data], issue.end[data]
-        self.any_sequential.add(start, end)
-        self.seeks["d2d"].add(start, end)
-        if found.interval_ends or self.areas is not None:
-            self._fsyncs(events, issue)
+        order.any_sequential.add(start, end)
+        order.seeks["d2d"].add(start, end)
+        kinds = np.bincount(issue.cls)
+        for which in np.flatnonzero(kinds[: len(DATA_CLASSES)]).tolist():
+            rows = slice(None) if kinds[which] == len(issue) else np.flatnonzero(issue.cls == which)
+            start, end = issue.start[rows], issue.end[rows]
+            order.sequences[which].add(start, end)
+            if which != READS:
+                union = self.written if which == WRITES else self.discarded
+                union.add(*(start + apart, end + apart) if apart else (start, end))
+        if flushed or self.areas is not None:
+            self._fsyncs(order, events, issue)
         else:
-            only = there == [WRITES]
-            self.fsyncs.go_on(int((issue.size if only else issue.size[issue.cls == WRITES]).sum()))
+            order.fsyncs.go_on(int(issue.size[_those(issue.cls == WRITES)].sum()))
 
     def _once(self, events: Events, cls: NDArray[np.uint8], issue: Ints) -> NDArray[np.bool_]:
         """Which issues of a window count: of a request that is requeued the last one.
@@ -220,7 +233,7 @@ class Measures:
         self.area_bytes[which] += parts.sum(axis=0)
         self.area_requests[which] += (parts > 0).sum(axis=0)
 
-    def _fsyncs(self, events: Events, issue: Chosen) -> None:
+    def _fsyncs(self, order: DeviceOrder, events: Events, issue: Chosen) -> None:
         """Bytes written between one flush (or FUA write) and the next; of the main area where it is known."""
         category = events.category[issue.rows]
         write = issue.cls == WRITES
@@ -234,7 +247,7 @@ class Measures:
         fua = write & ((category & FUA) != 0)
         self.fua += int(fua.sum())
         ends = np.flatnonzero((issue.cls == FLUSHES) | fua)
-        self.fsyncs.add(cost, ends)
+        order.fsyncs.add(cost, ends)
 
     def _errors(self, events: Events) -> None:
         if is_repeated(events.error) and not events.error[0]:
@@ -243,13 +256,12 @@ class Measures:
         if len(bad):
             self.errors.update(bad.tolist())
 
-    def _queues(self, found: Told) -> None:
-        queue = found.queued
-        there = [which for which in np.flatnonzero(found.operations[Q]).tolist() if which in DATA_CLASSES]
-        for which in there:
+    def _queues(self, events: Events, queue: Chosen, kinds: Ints) -> None:
+        for which in np.flatnonzero(kinds[: len(DATA_CLASSES)]).tolist():
             self.queued[which].add(queue.size[_those(queue.cls == which)])
-        with_data = _those(queue.size > 0)
-        self.seeks["q2q"].add(queue.start[with_data], queue.end[with_data])
+        for device, queued in self._by_device(events, queue):
+            with_data = _those(queued.size > 0)
+            self._order(device).seeks["q2q"].add(queued.start[with_data], queued.end[with_data])
 
     def _owners(self, events: Events, found: Told) -> None:
         """Requests and bytes by process and by cgroup: of who queued, or issued where no queueing was traced."""
@@ -316,12 +328,13 @@ class Measures:
         self.again = later.again
         self.flush_ends += later.flush_ends
         self.fua += later.fua
-        for name in ("issued", "queued", "sequences", "seeks", "latency"):
+        for name in ("issued", "queued", "latency"):
             for key, value in getattr(self, name).items():
                 value.merge(getattr(later, name)[key])
-        for name in ("written", "discarded", "read", "reading", "discarding", "latency_bio", "any_sequential",
-                     "series", "raster", "fsyncs"):  # fmt: skip
+        for name in ("written", "discarded", "reading", "discarding", "latency_bio", "series", "raster"):
             getattr(self, name).merge(getattr(later, name))
+        for device, order in later._orders.items():
+            self._order(device).merge(order)
         for name in ("by_size", "by_area"):
             for key, rows in getattr(self, name).items():
                 for row, other in zip(rows, getattr(later, name)[key], strict=True):

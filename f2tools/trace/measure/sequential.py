@@ -98,6 +98,14 @@ class SequentialCounts:
         self._head = np.concatenate([self._head, later._head], axis=1)[:, :HISTORY]
         self._ends = np.concatenate([self._ends, later._ends])[-HISTORY:]
 
+    def plus(self, other: SequentialCounts) -> SequentialCounts:
+        """The counts of this and of another device."""
+        counts, sizes = (
+            {name: mine[name] + its[name] for name in DEFINITIONS}
+            for mine, its in ((self.counts, other.counts), (self.sizes, other.sizes))
+        )
+        return SequentialCounts(self.requests + other.requests, self.bytes + other.bytes, counts, sizes)
+
     def result(self) -> dict[str, Any]:
         """Requests, bytes and their shares by definition."""
         return {
@@ -204,6 +212,10 @@ class Seeks:
         self.sum += sign * int(np.abs(away).sum())
         self.zero += sign * int(np.count_nonzero(away == 0))
 
+    def plus(self, other: Seeks) -> Seeks:
+        """The counts of this and of another device."""
+        return Seeks(self.count + other.count, self.sum + other.sum, self.zero + other.zero)
+
     def result(self) -> dict[str, Any]:
         """Count, mean and how many were 0."""
         return {"count": self.count, "mean": share(self.sum, self.count), "zero": self.zero}
@@ -244,3 +256,7 @@ class Following:
         self.found[1] += later.found[1] + follows * (end - start) * 512
         self._first = self._first or later._first
         self._last_end = later._last_end
+
+    def plus(self, other: Following) -> Following:
+        """The counts of this and of another device."""
+        return Following([mine + its for mine, its in zip(self.found, other.found, strict=True)])

@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 @dataclass
 class Chosen:
-    """The events of one operation, in order; `start` and `end` are sectors of the device's own range."""
+    """The events of one operation, in order; `start` and `end` are sectors."""
 
     start: Ints
     end: Ints
@@ -49,10 +49,10 @@ class Told:
     change: NDArray[np.int8]  # of the number of requests at the device, by each event
 
 
-def told(events: Events, cls: NDArray[np.uint8], sector: Ints) -> Told:
-    """Tell a window apart; `sector` is each event's in its device's own range."""
+def told(events: Events, cls: NDArray[np.uint8]) -> Told:
+    """Tell a window apart."""
     if core is not None:
-        return _at_once(events, cls, sector)
+        return _at_once(events, cls)
     op, size = events.op, events.bytes
     key = op.astype(np.uint16) * np.uint16(5) + cls
     issue, done, again, queue = (np.flatnonzero(op == each) for each in (D, C, R, Q))
@@ -67,8 +67,8 @@ def told(events: Events, cls: NDArray[np.uint8], sector: Ints) -> Told:
     fua = (cls[issue] == WRITES) & ((events.category[issue] & FUA) != 0)
     return Told(
         np.bincount(key, minlength=256 * 5).reshape(256, 5), _by_class(cls[done], size[done]),
-        _by_class(cls[again], size[again]), int(np.count_nonzero(flush_ends)), _chosen(events, cls, sector, issue),
-        _chosen(events, cls, sector, queue), len(again), int(np.count_nonzero(fua | (cls[issue] == FLUSHES))), change,
+        _by_class(cls[again], size[again]), int(np.count_nonzero(flush_ends)), _chosen(events, cls, issue),
+        _chosen(events, cls, queue), len(again), int(np.count_nonzero(fua | (cls[issue] == FLUSHES))), change,
     )  # fmt: skip
 
 
@@ -80,12 +80,12 @@ def _by_class(cls: NDArray[np.uint8], size: Ints) -> Ints:
     return np.stack(sums_by(cls, size, 5), axis=1)
 
 
-def _chosen(events: Events, cls: NDArray[np.uint8], sector: Ints, rows: Ints) -> Chosen:
-    start, size = sector[rows], events.bytes[rows]
+def _chosen(events: Events, cls: NDArray[np.uint8], rows: Ints) -> Chosen:
+    start, size = events.sector[rows], events.bytes[rows]
     return Chosen(start, start + size // SECTOR, size, events.time[rows], rows, cls[rows])
 
 
-def _at_once(events: Events, cls: NDArray[np.uint8], sector: Ints) -> Told:
+def _at_once(events: Events, cls: NDArray[np.uint8]) -> Told:
     """The same by the core."""
     assert core is not None
     count = len(events)
@@ -96,9 +96,9 @@ def _at_once(events: Events, cls: NDArray[np.uint8], sector: Ints) -> Told:
     )
     columns, classes = np.empty((2, 5, count), np.int64), np.empty((2, count), np.uint8)
     change, found = np.empty(count, np.int8), np.empty(4, np.int64)
-    place, time = np.ascontiguousarray(events.sector), np.ascontiguousarray(events.time)
+    sector, time = np.ascontiguousarray(events.sector), np.ascontiguousarray(events.time)
     core.tell_apart(
-        events.op, cls, np.ascontiguousarray(events.bytes), place, np.ascontiguousarray(sector), time,
+        events.op, cls, np.ascontiguousarray(events.bytes), sector, time,
         np.ascontiguousarray(events.category), operations, by_class, flush_ends, columns[0], classes[0], columns[1],
         classes[1], change, found,
     )  # fmt: skip

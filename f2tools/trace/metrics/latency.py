@@ -9,7 +9,8 @@ import numpy as np
 from f2tools.blktrace.records import CLASS_NAMES
 from f2tools.trace.attribute.areas import AREA_NAMES
 from f2tools.trace.measure.histogram import LatencyHistogram
-from f2tools.trace.measure.measure import BY, DATA_CLASSES, SIZE_NAMES
+from f2tools.trace.measure.measure import BY, SIZE_NAMES
+from f2tools.trace.measure.order import DATA_CLASSES
 from f2tools.trace.measure.sequential import share
 from f2tools.trace.metrics.metric import BYTES, COUNT, NS, SHARE, TEXT, Measured, Metric, Word
 
@@ -53,9 +54,10 @@ def _queue_depth(it: Measured) -> dict[str, Any]:
 
 
 def _fsync_cost(it: Measured) -> dict[str, Any]:
-    found = it.measures.fsyncs.sizes.result()
+    fsyncs = it.measures.order.fsyncs
+    found = fsyncs.sizes.result()
     return {
-        "count": it.measures.fsyncs.count,
+        "count": fsyncs.count,
         "area": "main" if it.areas else "all",
         **{name: value for name, value in found.items() if name not in ("count", "histogram")},
     }
@@ -103,7 +105,8 @@ QUEUE_DEPTH = Metric(
     {"queue depth": "mean_over_time"},
 )  # fmt: skip
 FSYNC_COST = Metric(
-    "fsync_cost", BYTES, "Bytes written to the main area between one flush or FUA write and the next.", _fsync_cost,
+    "fsync_cost", BYTES, "Bytes written to the main area between one flush or FUA write of a device and the next.",
+    _fsync_cost,
     {"area": Word("Which writes count: those to the main area, or all where no image says where that is.", TEXT)},
     {"bytes between flushes": "mean", "written between flushes": "mean", "intervals": "count"},
 )  # fmt: skip

@@ -8,7 +8,8 @@ import numpy as np
 
 from f2tools.blktrace.records import CLASS_NAMES, DISCARDS, FLUSHES, READS, SECTOR, WRITES, C, D, F, M, X
 from f2tools.trace.measure.histogram import SizeCounts
-from f2tools.trace.measure.measure import DATA_CLASSES, SERIES_ROWS, Measures
+from f2tools.trace.measure.measure import SERIES_ROWS, Measures
+from f2tools.trace.measure.order import DATA_CLASSES
 from f2tools.trace.measure.sequential import STREAMS, share
 from f2tools.trace.metrics.metric import (
     BYTES,
@@ -220,11 +221,11 @@ def _coverage(it: Measured) -> dict[str, Any]:
 
 
 def _sequentiality(it: Measured) -> dict[str, Any]:
-    m, per_log = it.measures, it.per_log
-    found: dict[str, Any] = {CLASS_NAMES[c]: m.sequences[c].result() for c in DATA_CLASSES}
-    requests = sum(m.sequences[c].requests for c in DATA_CLASSES)
-    size = sum(m.sequences[c].bytes for c in DATA_CLASSES)
-    follow, follow_bytes = m.any_sequential.found
+    order, per_log = it.measures.order, it.per_log
+    found: dict[str, Any] = {CLASS_NAMES[c]: order.sequences[c].result() for c in DATA_CLASSES}
+    requests = sum(order.sequences[c].requests for c in DATA_CLASSES)
+    size = sum(order.sequences[c].bytes for c in DATA_CLASSES)
+    follow, follow_bytes = order.any_sequential.found
     found["any"] = {
         "requests": follow, "bytes": follow_bytes,
         "request_share": share(follow, requests), "byte_share": share(follow_bytes, size),
@@ -257,7 +258,7 @@ SEQUENTIALITY = Metric(
     "By operation, under each definition in use: `strict` starts at the end of the previous request of its kind; `any` "
     "at the end of the previous I/O of any kind; `last_K` at the end of one of the last K of its kind; `near_32_128k` "
     "within 128 KiB of the end of one of the last 32; `large_512k` has 512 KiB or more; `per_log` (with images) starts "
-    "at the tail of its own log. In order of issue.",
+    "at the tail of its own log. In order of issue; of several devices each on its own.",
     _sequentiality,
     {
         "strict": Word("Starts at the end of the previous request of its kind."),
@@ -280,8 +281,8 @@ SEQUENTIALITY = Metric(
 SEEKS = Metric(
     "seeks", SECTORS,
     "btt's distance between successive I/Os of any kind: 0 where this one begins or ends within the previous one, else "
-    "from the previous end when ahead, from the previous start when behind.",
-    lambda it: {name: seeks.result() for name, seeks in it.measures.seeks.items()},
+    "from the previous end when ahead, from the previous start when behind; of several devices each on its own.",
+    lambda it: {name: seeks.result() for name, seeks in it.measures.order.seeks.items()},
     {
         "q2q": Word("From bio to bio as queued."),
         "d2d": Word("From request to request as issued."),

@@ -13,7 +13,7 @@ from f2tools.options import human_size
 from f2tools.pictures.svg import Line, Picture
 from f2tools.trace.analyze import Analysis
 from f2tools.trace.measure.histogram import Raster
-from f2tools.trace.measure.measure import DATA_CLASSES
+from f2tools.trace.measure.order import DATA_CLASSES
 
 # Okabe and Ito's colours, told apart by people who see colours differently
 COLOURS = {
