@@ -37,8 +37,8 @@ READS, WRITES, DISCARDS, FLUSHES, OTHERS = range(5)
 CLASS_NAMES = ("read", "write", "discard", "flush", "other")
 
 MOST_AT_ONCE = 8  # parts that the core merges
-SECTOR_BITS = 42
-MAX_SECTOR = 1 << SECTOR_BITS  # 2 PiB; what reaches beyond is damage, and packed sort keys rely on it
+SECTOR_BITS = 54  # the kernel counts a device's bytes in 63 bits (loff_t)
+MAX_SECTOR = 1 << SECTOR_BITS  # 8 EiB; what reaches beyond is damage
 MAX_TIME = 1 << 62
 MAX_BYTES = 1 << 40  # of a request
 

@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.blktrace.records import FLUSHES, OTHERS, SECTOR, SECTOR_BITS, C, D, Events, Q, R, X, is_single
+from f2tools.blktrace.records import FLUSHES, OTHERS, SECTOR, C, D, Events, Q, R, X, is_single, order_of
 from f2tools.device.vectors import distinct
 from f2tools.native import core
 
 Ints = NDArray[np.int64]
-POSITION_BITS = 18
-CLASS_SHIFT = POSITION_BITS + SECTOR_BITS
-WINDOW = 1 << 16  # events paired at a time; with what is pending they must fit in the position's bits
+WINDOW = 1 << 16  # events paired at a time; with what is pending they must fit in the position's bits of the core
 KIND_Q, KIND_D, KIND_C, KIND_ODD = 0, 1, 2, 3
 
 _KINDS = np.full(256, 255, np.uint8)
@@ -167,21 +165,18 @@ class _Window:
     ) -> None:
         self.time, self.sector, self.length, self.cls = time, sector, length, cls
         self.before = before
-        # 3 bits of class, 42 of sector, 18 of position: the sign bit stays 0
-        key = sector << POSITION_BITS
-        key |= np.arange(len(sector))
         self._one_class = bool((cls == cls[0]).all())
+        place = sector
+        self._bits = int((sector + length).max()).bit_length()  # of a place, above which stands its class
         if not self._one_class:
-            key |= cls.astype(np.int64) << CLASS_SHIFT
-        key.sort()
-        self.items = key & ((1 << POSITION_BITS) - 1)
-        key >>= POSITION_BITS
-        self.start = key
-        self.stop = key + length[self.items]
+            place = sector | cls.astype(np.int64) << self._bits
+        self.items = order_of(place)
+        self.start = place[self.items]
+        self.stop = self.start + length[self.items]
         self.kind = kinds[self.items]
         reach = np.maximum.accumulate(self.stop)
-        fresh = np.ones(len(key), np.bool_)
-        fresh[1:] = key[1:] >= reach[:-1]
+        fresh = np.ones(len(place), np.bool_)
+        fresh[1:] = self.start[1:] >= reach[:-1]
         self.fresh = fresh
 
     @cached_property
@@ -195,7 +190,7 @@ class _Window:
         size = (self.stop[at] - start) * SECTOR
         if self._one_class:
             return start, size, np.full(len(at), self.cls[0])
-        return start & (1 << SECTOR_BITS) - 1, size, (start >> SECTOR_BITS).astype(np.uint8)
+        return start & (1 << self._bits) - 1, size, (start >> self._bits).astype(np.uint8)
 
     def uniform(self) -> NDArray[np.bool_]:
         """Which items are in groups of one interval, queued, issued and completed in turns."""

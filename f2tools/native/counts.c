@@ -140,7 +140,8 @@ static PyObject *distances(PyObject *module, PyObject *args)
     if (right) {
         Py_BEGIN_ALLOW_THREADS
         const int64_t *starts = v[0].buf, *ends = v[1].buf;
-        int64_t total = 0, zero = 0;
+        uint64_t total = 0;
+        int64_t zero = 0;
         for (Py_ssize_t i = 0; i < v[0].len / 8; i++) {
             int64_t start = starts[i], end = ends[i];
             int within = (start >= last_start && start <= last_end) | (end >= last_start && end <= last_end);
@@ -150,7 +151,7 @@ static PyObject *distances(PyObject *module, PyObject *args)
             zero += !away;
             last_start = start, last_end = end;
         }
-        int64_t found[] = {total, zero};
+        int64_t found[] = {(int64_t)total, zero};
         memcpy(v[2].buf, found, sizeof found);
         Py_END_ALLOW_THREADS
     }

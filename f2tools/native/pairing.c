@@ -5,7 +5,8 @@
 #include "core.h"
 
 #define POSITION_BITS 18
-#define SECTOR_BITS 42
+#define SECTOR_BITS 54
+#define USUAL_BITS 42 /* of a sector that fits into a key with a class and a position */
 #define CLASSES 8
 #define FLUSHES 3
 #define OTHERS 4
@@ -249,9 +250,31 @@ static int is_wanted(const struct columns *of, size_t i, int with_bios)
 }
 
 struct unsorted {
+    uint64_t place;
     int64_t length, time;
     uint8_t kind;
 };
+
+/* The positions of places that don't fit into keys, in order of the places: sorted by their lower bits first.  `keys` have
+ * room for twice as many as there may be. */
+static const uint64_t *positions_by_place(struct window *window, const struct unsorted *unsorted, uint64_t *keys,
+                                          size_t room, size_t count)
+{
+    const int bits = KEY_BITS - POSITION_BITS;
+    const uint64_t position = (UINT64_C(1) << POSITION_BITS) - 1, lower = (UINT64_C(1) << bits) - 1;
+    for (size_t i = 0; i < count; i++)
+        keys[i] = (unsorted[i].place & lower) << POSITION_BITS | i;
+    const uint64_t *order = sorted_keys(keys, keys + room, count, POSITION_BITS, UINT64_MAX);
+    for (size_t i = 0; i < count; i++)
+        window->intervals[i].item = order[i] & position;
+    for (size_t i = 0; i < count; i++)
+        keys[i] = unsorted[window->intervals[i].item].place >> bits << POSITION_BITS | i;
+    order = sorted_keys(keys, keys + room, count, POSITION_BITS, UINT64_MAX);
+    uint64_t *found = order == keys ? keys + room : keys;
+    for (size_t i = 0; i < count; i++)
+        found[i] = window->intervals[order[i] & position].item;
+    return found;
+}
 
 /* A window's intervals in order of class, place and time, from the event `*first` on, which moves behind the last one;
  * 0 where a column holds what it can't. */
@@ -259,7 +282,7 @@ static int collect(struct window *window, const struct columns *of, size_t *firs
                    struct unsorted *unsorted, uint64_t *keys)
 {
     size_t count = 0, fresh = 0, before = of->before;
-    uint64_t any = 0, all = UINT64_MAX;
+    uint64_t any = 0, all = UINT64_MAX, sectors = 0;
     int right = 1;
     while (count < before || (*first < of->count && fresh < most)) {
         uint64_t sector, cls;
@@ -277,19 +300,22 @@ static int collect(struct window *window, const struct columns *of, size_t *firs
             one->length = of->bytes[i] >> 9 < 1 ? 1 : of->bytes[i] >> 9;
         }
         right &= sector >> SECTOR_BITS == 0 && cls < CLASSES && one->kind < KINDS && one->length >= 0;
-        keys[count] = (cls << SECTOR_BITS | sector) << POSITION_BITS | count;
+        one->place = cls << SECTOR_BITS | sector;
+        sectors |= sector;
+        keys[count] = (cls << USUAL_BITS | sector) << POSITION_BITS | count;
         any |= keys[count], all &= keys[count];
         count++;
     }
     if (!right)
         return 0;
     /* positions are in order already */
-    const uint64_t *order = sorted_keys(keys, keys + before + most, count, POSITION_BITS, any & ~all);
+    const uint64_t *order = sectors >> USUAL_BITS
+                                ? positions_by_place(window, unsorted, keys, before + most, count)
+                                : sorted_keys(keys, keys + before + most, count, POSITION_BITS, any & ~all);
     for (size_t i = 0; i < count; i++) {
         uint32_t item = order[i] & ((1 << POSITION_BITS) - 1);
-        uint64_t place = order[i] >> POSITION_BITS;
-        window->intervals[i] = (struct interval){place, place + unsorted[item].length, unsorted[item].time, item,
-                                                 unsorted[item].kind};
+        const struct unsorted *one = &unsorted[item];
+        window->intervals[i] = (struct interval){one->place, one->place + one->length, one->time, item, one->kind};
     }
     window->count = count;
     return 1;

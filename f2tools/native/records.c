@@ -4,7 +4,7 @@
 #include "core.h"
 
 #define ERROR_AND_LENGTH 2 /* words behind the device */
-#define MOST_SECTORS (UINT64_C(1) << 42)
+#define MOST_SECTORS (UINT64_C(1) << 54)
 #define LATEST (UINT64_C(1) << 62)
 #define NOTIFY_BIT (UINT32_C(1) << 10)
 #define CATEGORY_SHIFT 16

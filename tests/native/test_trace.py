@@ -28,7 +28,7 @@ TWINS = (border, histogram, intervals, measure, records, scan, sequential, told,
 
 NEAR = sequential.NEAR_SECTORS
 # places and lengths by which requests often begin at, or just inside or outside of what is near an earlier end
-PLACES = st.integers(0, 6).map(lambda n: n * NEAR // 2) | st.sampled_from([NEAR - 1, NEAR + 1, 1 << 41, (1 << 44) + 8])
+PLACES = st.integers(0, 6).map(lambda n: n * NEAR // 2) | st.sampled_from([NEAR - 1, NEAR + 1, 1 << 41, (1 << 53) + 8])
 REQUESTS = st.lists(st.tuples(PLACES, st.sampled_from([1, 8, NEAR, 1024, 1 << 20])), max_size=160)
 
 
@@ -61,7 +61,7 @@ def test_requests_in_buffers_that_do_not_agree_are_an_error(wrong: dict[str, int
 # a few places and lengths, so that many intervals meet, at two ends of all places
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from([Q, Q, D, D, C, C, M, R, X]), st.sampled_from([0, 8, 16, 24, MAX_SECTOR - 32]),
+        st.sampled_from([Q, Q, D, D, C, C, M, R, X]), st.sampled_from([0, 8, 16, 24, 1 << 42, MAX_SECTOR - 32]),
         st.sampled_from([0, 1, 4096, 4096, 8192, 16384]), st.sampled_from([WRITE, WRITE, READ, FLUSH, DISCARD | WRITE]),
         st.sampled_from([8 << 20, 8 << 20, 8 << 20 | 16]),
     ),

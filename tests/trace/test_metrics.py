@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from f2tools.blktrace.records import MAX_SECTOR
 from f2tools.trace.analyze import AnalysisRequest, analyze
 from f2tools.trace.measure.histogram import LatencyHistogram, Raster, SizeCounts, TimeSeries
 from f2tools.trace.measure.intervals import IntervalSet, common, union
-from f2tools.trace.measure.sequential import SequentialCounts
+from f2tools.trace.measure.sequential import Seeks, SequentialCounts
+from tests.native.test_core import in_python
+from tests.native.test_trace import TWINS
 from tests.trace import traces
 from tests.trace.traces import DISCARD, FLUSH, READ, WRITE, Ev, request
 
@@ -174,6 +178,18 @@ def test_sequential_by_every_definition(seed: int) -> None:
         at += step
     slow = slow_sequence(starts, ends)
     assert {name: sequence.counts[name] for name in slow} == slow
+
+
+@pytest.mark.parametrize("last", [1 << 30, MAX_SECTOR])
+def test_distances_of_any_length_are_added_up_exactly(last: int) -> None:
+    start = np.tile(np.array([0, last - 8]), 1_000)
+    for several in (False, True):
+        with in_python(*TWINS) if several else nullcontext():
+            seeks = Seeks()
+            seeks.add(start, start + 8)
+            seeks.add(start, start + 8)
+        # ahead from the end of the one before, back from its start
+        assert (seeks.count, seeks.zero, seeks.sum) == (4_000, 1, 2_000 * (last - 16) + 1_999 * (last - 8))
 
 
 @pytest.mark.parametrize("spilled", [False, True])

@@ -6,6 +6,7 @@ import os
 import random
 import struct
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.trace.analyze import AnalysisRequest, analyze
 from tests.blktrace.test_pairing import Played
+from tests.native.test_core import in_python
+from tests.native.test_trace import TWINS
 from tests.trace import blkparse, slow, traces
 from tests.trace.traces import FLUSH, READ, WRITE, Ev, note
 
@@ -113,6 +116,26 @@ def test_two_devices_in_one_directory(tmp_path: Path) -> None:
     report = analyze(AnalysisRequest(str(tmp_path), top=0)).report
     assert len(report["devices"]) == 2
     assert slow.differences(report, slow.metrics(printed(*prefixes))) == []
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_requests_far_from_the_beginning_of_a_device_are_read_like_others(tmp_path: Path, seed: int) -> None:
+    """Reads are at 4 EiB, beyond what a key holds beside a class and a position."""
+    events, far = played(seed, 2_000, 300), 1 << 53
+    for at, event in enumerate(events):
+        if event.category & READ and event.sectors:
+            payload = event.payload
+            if event.op == "X":
+                payload = (int.from_bytes(payload, "big") + far).to_bytes(8, "big")
+            events[at] = replace(event, sector=event.sector + far, payload=payload)
+    prefix = traces.write(tmp_path, events)
+    expected = slow.metrics(printed(prefix))
+    for several in (False, True):
+        with in_python(*TWINS) if several else nullcontext():
+            report = analyze(AnalysisRequest(str(prefix), top=0)).report
+        assert report["damage"]["problems"] == []
+        assert slow.differences(report, expected) == []
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -19,7 +19,9 @@ STREAMS = (8, 16, 32, 64)
 NEAR_REQUESTS, NEAR_SECTORS = 32, 128 * 1024 // 512
 LARGE = 512 * 1024
 STEP = 1 << 13  # requests looked at together: they fit in a processor's cache
-TURN_BITS = 16  # for their numbers, those of the ones before them included; a place has 46
+TURN_BITS = 14  # for their numbers, those of the ones before them included
+PLACE_BITS = 63 - TURN_BITS  # of an end that is sorted with its number
+MOST_SUM = 1 << 62  # of distances that are added up in one go
 DEFINITIONS = ("strict", *(f"last_{k}" for k in STREAMS), "near_32_128k", "large_512k")
 
 
@@ -65,6 +67,8 @@ class SequentialCounts:
             self._judge_part(start[part], size[part], ends[first : before + high], before + low - first, sign)
 
     def _judge_part(self, start: Ints, size: Ints, ends: Ints, before: int, sign: int) -> None:
+        if max(int(start.max()), int(ends.max())) >> PLACE_BITS:
+            start, ends = _closer(start, ends)
         keys = ends << TURN_BITS
         keys |= np.arange(len(ends))
         keys.sort()
@@ -138,6 +142,13 @@ def _close(start: Ints, keys: Ints, before: int) -> Ints:
     return rows[found]
 
 
+def _closer(start: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """The same with what is far apart moved together: what is near each other stays as near, and nothing comes near."""
+    places, rows = np.unique(np.concatenate([start, ends]), return_inverse=True)
+    near = np.concatenate([[0], np.cumsum(np.minimum(np.diff(places), 2 * NEAR_SECTORS))])
+    return near[rows[: len(start)]], near[rows[len(start) :]]
+
+
 def _lag(start: Ints, keys: Ints, before: int, rows: Ints) -> Ints:
     """How many requests ago the one was that ended where each of these starts; a large number where none did."""
     lag = np.full(len(rows), 1 << 30, np.int64)
@@ -178,7 +189,11 @@ class Seeks:
             return
         if self._first is None:
             self._first = int(start[0]), int(end[0])
-        self._judge(start, end, self._last)
+        step = max(MOST_SUM // max(int(end.max()), self._last[1], 1), 1)
+        last = self._last
+        for low in range(0, len(start), step):
+            self._judge(start[low : low + step], end[low : low + step], last)
+            last = int(start[low : low + step][-1]), int(end[low : low + step][-1])
         self.count += len(start)
         self._last = int(start[-1]), int(end[-1])
 
