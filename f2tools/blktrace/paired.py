@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,15 @@ class Bios:
     @classmethod
     def of(cls, parts: list[tuple[Any, ...]]) -> Bios:
         return cls(*_columns(parts, (np.int64, np.int64, np.int64, np.int64, np.int64, np.uint8)))
+
+
+T = TypeVar("T", Requests, Bios)
+
+
+def joined(first: T, of_first: NDArray[np.bool_], second: T, of_second: NDArray[np.bool_]) -> T:
+    """Some rows of two tables of one kind as one."""
+    pairs = [(getattr(first, each.name), getattr(second, each.name)) for each in fields(first)]
+    return type(first)(*(np.concatenate([one[of_first], other[of_second]]) for one, other in pairs))
 
 
 def _columns(parts: list[tuple[Any, ...]], dtypes: tuple[Any, ...]) -> list[NDArray[Any]]:

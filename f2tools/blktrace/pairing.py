@@ -11,19 +11,22 @@ import copy
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.blktrace.damage import Gap
-from f2tools.blktrace.paired import Bios, Requests
+from f2tools.blktrace.paired import Bios, Requests, joined
 from f2tools.blktrace.records import FLUSHES, SECTOR, C, D, Events, Q, R, X
 from f2tools.blktrace.windows import KIND_D, KIND_ODD, KIND_Q, Matched, Stretch
 
 Ints = NDArray[np.int64]
 MAX_PENDING = 1 << 16
 MAX_SEARCH = 256  # entries looked through for an odd match; more only a forged trace has
+# The end of a request and the issue of the next one at its place: where fewer events are lost, no other request's
+# completion is taken for its own.
+MISTAKABLE = 2
 
 
 @dataclass
@@ -36,6 +39,12 @@ class LiveRequest:
     cls: int
     start: int  # sector at issue; `sector` moves with partial completions
     bios: list[QueuedPiece] = field(default_factory=list)
+    shared: bool = False  # whether another one was under way with it on the same sectors
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether an event of it, or of another one, that is lost may have changed which completion is its own."""
+        return self.shared or self.sector != self.start
 
 
 @dataclass
@@ -67,6 +76,26 @@ class PairingCounts:
             setattr(self, name, getattr(self, name) + count)
 
 
+@dataclass
+class Finished:
+    """What was finished in a window, as columns and rows of `Requests` and `Bios`; apart what is doubtful."""
+
+    requests: list[tuple[Any, ...]] = field(default_factory=list)
+    bios: list[tuple[Any, ...]] = field(default_factory=list)
+    doubtful_requests: list[tuple[Any, ...]] = field(default_factory=list)
+    doubtful_bios: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def end(self, live: LiveRequest, time: int, with_request: bool = True) -> None:
+        """A request, unless it is here already, and its bios."""
+        requests, bios = self.requests, self.bios
+        if live.doubtful:
+            requests, bios = self.doubtful_requests, self.doubtful_bios
+        if with_request:
+            requests.append((live.issued, time, live.start, (live.end - live.start) * SECTOR, live.cls))
+        for bio in live.bios:
+            bios.append((bio.queued, live.issued, time, bio.sector, (bio.end - bio.sector) * SECTOR, bio.cls))
+
+
 Pending = tuple[dict[int, list[QueuedPiece]], dict[int, list[LiveRequest]]]  # by device
 
 
@@ -81,12 +110,14 @@ class Pairer:
         self._live: dict[int, list[LiveRequest]] = {}
         self._gap_starts: list[int] = []
         self._gap_ends: list[int] = []
+        self._gap_losses: list[int] = []  # events
 
     def add_gaps(self, gaps: list[Gap]) -> None:
         """Times of which events were lost."""
         for gap in gaps:
             self._gap_starts.append(gap.start)
             self._gap_ends.append(gap.end)
+            self._gap_losses.append(gap.count)
 
     @property
     def pending(self) -> tuple[int, int]:
@@ -124,8 +155,7 @@ class Pairer:
     def feed(self, events: Events, cls: NDArray[np.uint8]) -> tuple[Requests, Bios]:
         """Pair the next events; `cls` is `classes()` of them."""
         self.partial = []
-        done: list[tuple[Any, ...]] = []
-        finished: list[tuple[Any, ...]] = []
+        found = Finished()
         stretch = Stretch(events, cls, self.with_bios)
         for device in stretch.devices:
             start = 0
@@ -134,20 +164,20 @@ class Pairer:
                 matched, start = stretch.window(device, start, _columns(pieces, lives))
                 if not len(matched.rows):
                     break
-                self._take(_Items(pieces, lives, matched.rows, events, cls), device, matched, done, finished)
-        return self._measured(Requests.of(done)), self._measured_bios(Bios.of(finished))
+                self._take(_Items(pieces, lives, matched.rows, events, cls), device, matched, found)
+        if not self.has_gaps:
+            return Requests.of(found.requests + found.doubtful_requests), Bios.of(found.bios + found.doubtful_bios)
+        return self._measured(found), self._measured_bios(found)
 
     # -- one device, one window ---------------------------------------------------------------------------------
 
-    def _take(
-        self, items: _Items, device: int, matched: Matched, done: list[tuple[Any, ...]], finished: list[tuple[Any, ...]]
-    ) -> None:
+    def _take(self, items: _Items, device: int, matched: Matched, found: Finished) -> None:
         """What was found of a window, and its groups that are not plain."""
         queued, under_way = self._queued[device], self._live[device] = [], []
-        done += matched.requests
+        found.requests += matched.requests
         for item, time in matched.ended:
-            self.ended(items.live(item), time, None, finished)
-        finished += matched.bios
+            found.end(items.live(item), time, with_request=False)
+        found.bios += matched.bios
         self.counts.issued_without_queue += matched.alone
         for item, bios in matched.left:
             if items.is_bio(item):
@@ -158,7 +188,7 @@ class Pairer:
             under_way.append(live)
         for group in matched.exact:
             self.counts.exact += len(group)
-            exact = GroupPairer(self, done, finished)
+            exact = GroupPairer(self, found)
             for item in np.sort(group).tolist():
                 if item < items.before:
                     exact.remember(items.pending(item))
@@ -167,14 +197,6 @@ class Pairer:
             queued += exact.queued()
             under_way += exact.live
         self._bound(device)
-
-    def ended(self, live: LiveRequest, time: int, done: list[Any] | None, finished: list[Any]) -> None:
-        if done is not None:
-            size = (live.end - live.start) * SECTOR
-            done.append((live.issued, time, live.start, size, live.cls))
-        for bio in live.bios:
-            size = (bio.end - bio.sector) * SECTOR
-            finished.append((bio.queued, live.issued, time, bio.sector, size, bio.cls))
 
     def _bound(self, device: int) -> None:
         """Give up what has been pending for too long among too many."""
@@ -196,35 +218,42 @@ class Pairer:
         return bool(self._gap_starts)
 
     def gap_between(self, start: int, end: int) -> bool:
-        """Whether events were lost between two times."""
+        """Whether events were lost between two times; a gap that begins at the end is behind the event there."""
         recent = zip(self._gap_starts[-64:], self._gap_ends[-64:], strict=True)
-        return any(first <= end and last >= start for first, last in recent)
+        return any(first < end and last >= start for first, last in recent)
 
-    def _spans(self, start: Ints, end: Ints) -> NDArray[np.bool_]:
-        """Which of these spans have a gap in them."""
-        starts = np.sort(np.array(self._gap_starts, np.int64))
-        ends = np.sort(np.array(self._gap_ends, np.int64))
-        # gaps begun by `end`, less gaps over before `start`
-        return np.searchsorted(starts, end, "right") > np.searchsorted(ends, start, "left")
+    def _lost_in(self, start: Ints, end: Ints) -> Ints:
+        """How many events were lost in the gaps that touch each of these spans."""
+        losses = np.array(self._gap_losses, np.int64)
 
-    def _measured(self, requests: Requests) -> Requests:
-        if not self._gap_starts or not len(requests.issued):
-            return requests
-        bad = self._spans(requests.issued, requests.completed)
-        self.counts.spanning_gap += int(bad.sum())
-        return Requests(*(getattr(requests, name)[~bad] for name in Requests.__dataclass_fields__))
+        def lost_by(times: list[int], limit: Ints, side: Literal["left", "right"]) -> Ints:
+            order = np.argsort(times)
+            upto = np.concatenate([[0], np.cumsum(losses[order])])
+            return upto[np.searchsorted(np.array(times, np.int64)[order], limit, side)]
 
-    def _measured_bios(self, bios: Bios) -> Bios:
-        if not self._gap_starts or not len(bios.queued):
-            return bios
-        bad = self._spans(bios.queued, bios.completed)
-        return Bios(*(getattr(bios, name)[~bad] for name in Bios.__dataclass_fields__))
+        # in gaps begun by `end`, less those over before `start`
+        return lost_by(self._gap_starts, end, "right") - lost_by(self._gap_ends, start, "left")
+
+    def _measured(self, found: Finished) -> Requests:
+        """The requests without those that may have another's completion."""
+        sure, doubtful = Requests.of(found.requests), Requests.of(found.doubtful_requests)
+        good = self._lost_in(sure.issued, sure.completed) < MISTAKABLE
+        doubtful_good = self._lost_in(doubtful.issued, doubtful.completed) == 0
+        self.counts.spanning_gap += int((~good).sum()) + int((~doubtful_good).sum())
+        return joined(sure, good, doubtful, doubtful_good)
+
+    def _measured_bios(self, found: Finished) -> Bios:
+        """The same of bios, whose issue is certain only where nothing was lost before it."""
+        sure, doubtful = Bios.of(found.bios), Bios.of(found.doubtful_bios)
+        good = self._lost_in(sure.queued, sure.completed) < MISTAKABLE
+        good &= self._lost_in(sure.queued, sure.issued) == 0
+        return joined(sure, good, doubtful, self._lost_in(doubtful.queued, doubtful.completed) == 0)
 
 
 def _columns(pieces: list[QueuedPiece], lives: list[LiveRequest]) -> Ints:
     """What is pending as `Stretch.window` takes it."""
-    # what was completed in part is no plain interval any more
-    partly = [KIND_D if request.sector == request.start else KIND_ODD for request in lives]
+    # what was completed in part is no plain interval any more, and what is doubtful has to stay so
+    partly = [KIND_ODD if request.doubtful else KIND_D for request in lives]
     return np.array([
         [p.sector for p in pieces] + [r.sector for r in lives],
         [p.end - p.sector for p in pieces] + [r.end - r.sector for r in lives],
@@ -280,10 +309,9 @@ class _Items:
 class GroupPairer:
     """One group of overlapping intervals, event by event."""
 
-    def __init__(self, owner: Pairer, done: list[tuple[Any, ...]], finished: list[tuple[Any, ...]]) -> None:
+    def __init__(self, owner: Pairer, found: Finished) -> None:
         self._owner = owner
-        self._done = done
-        self._finished = finished
+        self._found = found
         self._queue: dict[int, deque[QueuedPiece]] = {}
         self._length = 0
         self._requeued: dict[tuple[int, int], list[LiveRequest]] = {}
@@ -302,7 +330,11 @@ class GroupPairer:
         ]
 
     def _begin(self, request: LiveRequest) -> None:
-        self._live.setdefault(request.sector, deque()).append(request)
+        here = self._live.setdefault(request.sector, deque())
+        if here:
+            for each in (request, *islice(here, MAX_SEARCH)):
+                each.shared = True
+        here.append(request)
 
     def _end(self, request: LiveRequest) -> None:
         requests = self._live[request.sector]
@@ -413,7 +445,7 @@ class GroupPairer:
                 request.sector = end  # the rest follows
                 self._begin(request)
                 return True
-            self._owner.ended(request, time, self._done, self._finished)
+            self._found.end(request, time)
             return False
         self._owner.counts.completions_without_issue += 1
         return False

@@ -48,6 +48,7 @@ GAPS = 5  # so few are losses, however short the text is
 MAX_INOS = 1 << 18
 MAX_LOGS = 64
 MAX_NAMES = 100_000  # of processes
+UNKNOWN = 1 << 20  # events that may be lost where their number isn't said
 NUMBER = rb"\d{1,18}"
 NO_SECTOR = (1 << 64) - 1  # of a request that has none, such as a flush; blktrace has 0, see blk_rq_trace_sector()
 SHOWN = 60, 60  # bytes at the beginning and at the end of a line that can't be read
@@ -204,7 +205,7 @@ class TextReader:
                 self._note_line(self._line, line)
             return row or None
         if line.startswith(b"CPU:") and (match := LOST.match(line)):
-            self._lose(int(match[1]), int(match[2] or 1))
+            self._lose(int(match[1]), int(match[2] or 1), known=match[2] is not None)
             return None
         if line.startswith(TOTALS):
             self._over = True
@@ -305,10 +306,10 @@ class TextReader:
         if len(self.names) < MAX_NAMES:
             self.names.setdefault(pid, name.decode("utf-8", "replace"))
 
-    def _lose(self, cpu: int, count: int) -> None:
+    def _lose(self, cpu: int, count: int, known: bool) -> None:
         self._damage.note("lost", self._name, self._line, f"CPU {cpu}: {count} events lost", count)
         self._damage.lost_by_cpu[cpu] = self._damage.lost_by_cpu.get(cpu, 0) + count
-        self._lost[cpu] = self._lost.get(cpu, 0) + count
+        self._lost[cpu] = self._lost.get(cpu, 0) + (count if known else UNKNOWN)
 
     def _in_order(self, cpu: int, time: int) -> None:
         if cpu in self._lost:

@@ -148,10 +148,13 @@ PAIRING = Metric(
         "requeued": Word("Requests that the driver gave back."),
         "split": Word("Bios that were split."),
         "issued_without_queue": Word("Requests that were issued and of which no bio was seen to be queued."),
-        "spanning_gap": Word("Requests and bios that lost events lie across; they are in no latency."),
+        "spanning_gap": Word(
+            "Requests that are in no latency, as events were lost while they were under way and the completion may be "
+            "that of another one. Long ones are among them more often, so what is left is too short on average."
+        ),
         "exact": Word("Events that were paired one by one, since their requests overlap."),
     },
-    {"unpaired": ""},
+    {"unpaired": "", "across losses": "spanning_gap"},
 )  # fmt: skip
 MESSAGES = Metric(
     "messages", TEXT, f"What programs wrote into the trace, the first {MAX_MESSAGES:,} messages.", _messages,

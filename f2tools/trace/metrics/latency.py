@@ -77,7 +77,8 @@ def _overlap(it: Measured) -> dict[str, Any]:
 LATENCY = Metric(
     "latency", NS,
     "In ns. d2c: issue to completion, of requests; q2c: queue to completion, q2d: queue to issue, of bios (a bio that "
-    "was split counts once for each part). Requests that span lost events are left out. Quantiles are exact to 0.1 % "
+    "was split counts once for each part). Requests are left out where events were lost, if the completion may be that "
+    "of another one (`pairing.spanning_gap`). Quantiles are exact to 0.1 % "
     "(0.8 % by size and area: `d2c_by_size` and so on); count, mean, min and max are exact.",
     _latency,
     {

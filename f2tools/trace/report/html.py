@@ -13,7 +13,7 @@ from f2tools.trace.metrics.metric import duration, percent
 from f2tools.trace.report.compare import cell, rows_of, short_names
 from f2tools.trace.report.overlay import overlays
 from f2tools.trace.report.pictures import every
-from f2tools.trace.report.text import where
+from f2tools.trace.report.text import missing_latencies, where
 
 if TYPE_CHECKING:
     from f2tools.trace.report.compare import Comparison
@@ -142,7 +142,8 @@ def _latency(report: dict[str, Any]) -> str:
         for kind in ("d2c", "q2c", "q2d")
         for name, row in report["latency"][kind].items()
     ]
-    return table(["", "count", *names], rows)
+    missing = missing_latencies(report)
+    return table(["", "count", *names], rows) + (f'<p class="note">{_text(missing)}</p>' if missing else "")
 
 
 def _sequential(report: dict[str, Any]) -> str:

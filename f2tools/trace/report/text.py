@@ -174,7 +174,15 @@ def _latency(report: dict[str, Any]) -> list[RankedLine]:
             numbers = "".join(f"{duration(row[key]):>8}" for key in names)
             text = f"{kind.upper()} {name:9}{row['count']:>10,}{duration(row['mean']):>9}{numbers}"
             found.append(RankedLine(text, {"d2c": 1, "q2c": 4}[kind] + (name == "flush")))
+    missing = missing_latencies(report)
+    found += _ranked(1, [missing] if missing else [])
     return found if len(found) > 1 else []
+
+
+def missing_latencies(report: dict[str, Any]) -> str:
+    """What is to be said of requests that are in no latency, as events were lost; empty where there are none."""
+    count = report["pairing"]["spanning_gap"]
+    return f"across losses: {count:,} requests are in no latency; long ones are missing more often" if count else ""
 
 
 def _owners(report: dict[str, Any]) -> list[RankedLine]:
