@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.blktrace.damage import Damage, SequenceCheck
+from f2tools.blktrace.clocks import ClockCheck
+from f2tools.blktrace.damage import Damage
 from f2tools.blktrace.records import (
     CATEGORY_SHIFT,
     HEADER_V7,
@@ -31,6 +32,7 @@ from f2tools.blktrace.records import (
     is_beyond,
     repeated,
 )
+from f2tools.blktrace.sequences import SequenceCheck
 from f2tools.device.vectors import PAGE, new_blocks
 from f2tools.errors import Unsupported
 from f2tools.native import core
@@ -118,7 +120,7 @@ class Scanner:
         self._payloads = payloads
         self._lean = lean
         self._format: RecordFormat | None = None
-        self.numbers = SequenceCheck(name, damage, from_one)
+        self.numbers = SequenceCheck(name, damage, from_one, ClockCheck(name, damage))
         self._base = 0  # offset in the stream of the buffer's first byte
         self._bad_since: int | None = None
         self.notes: list[Note] = []
@@ -286,6 +288,8 @@ class Scanner:
 
     def _finish(self, used: int, filled: int) -> None:
         """What is left at the end of the stream."""
+        if self.numbers.clock is not None:
+            self.numbers.clock.finish()
         if self._bad_since is not None:
             self._end_of_damage(filled)
         elif filled > used:
@@ -339,7 +343,7 @@ class Scanner:
         if found.notes.size:
             self._keep_notes(buffer, offsets[found.notes])
         if found.notes.size < len(offsets) and not (
-            found.one_cpu and found.goes_on and self.numbers.go_straight_on(*found.numbers)
+            found.one_cpu and found.goes_on and self._goes_straight_on(found, offsets)
         ):
             rest = np.delete(offsets, found.notes) if found.notes.size else offsets
             self._follow(_FieldGather(buffer, rest, self._the_format.order), rest)
@@ -362,6 +366,10 @@ class Scanner:
         self._add_payloads(events, buffer, offsets, action, length)
         return self._plausible(events, offsets)
 
+    def _goes_straight_on(self, found: _Table, offsets: NDArray[np.int64]) -> bool:
+        """Whether the numbers and times of these events of one CPU just go on; then they have been followed."""
+        return self.numbers.go_straight_on(*found.numbers, found.times, self._base + int(offsets[found.last_row]))
+
     def _actions(self, column: _FieldGather) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """What the records say was done, in full in its lower bits, and their categories."""
         form = self._the_format
@@ -376,8 +384,8 @@ class Scanner:
         """Look at the sequence numbers of these events, which are no notes."""
         form = self._the_format
         self.numbers.feed(
-            column.seen(form.device), column.seen(form.device + 1), column.seen(1),
-            lambda every: (column if every else column.last()).u64(2), self._base + offsets,
+            column.seen(form.device), column.seen(form.device + 1), column.seen(1), column.u64(2),
+            self._base + offsets,
         )  # fmt: skip
 
     def _columns(
@@ -501,12 +509,12 @@ class _Table:
         assert core is not None
         count = len(offsets)
         wide, narrow = np.empty((3, count), np.int64), np.empty((words, count), np.uint32)
-        op, notes, summary = np.empty(count, np.uint8), np.empty(count, np.uint32), np.empty(12, np.int64)
+        op, notes, summary = np.empty(count, np.uint8), np.empty(count, np.uint32), np.empty(15, np.int64)
         wanted = np.ones(256, np.bool_) if wanted is None else wanted
         core.columns(buffer, offsets, form.numbers, wanted, operations, wide, narrow, op, notes, summary)
         kept, noted, self.one_cpu, self.goes_on, *numbers, self.odd, self.one_device, self.one_error = summary.tolist()
-        first, last, last_time, device, cpu = numbers
-        self.numbers = device, cpu, first, last, last_time
+        first, last, first_time, time_before, last_time, self.last_row, device, cpu = numbers
+        self.numbers, self.times = (device, cpu, first, last), (first_time, time_before, last_time)
         self.wide, self.words, self.op, self.notes = wide[:, :kept], narrow[:, :kept], op[:kept], notes[:noted]
 
 
@@ -541,10 +549,6 @@ class _FieldGather:
             rows = np.flatnonzero(rows)
         chosen = rows if isinstance(self._rows, slice) else self._rows[rows]
         return _FieldGather(self._buffer, self._offsets[rows], self._order, self, chosen)
-
-    def last(self) -> _FieldGather:
-        """The same of the last of the records."""
-        return self.at(np.array([len(self._offsets) - 1]))
 
     def seen(self, word: int) -> NDArray[np.uint32]:
         """The field at four times `word` bytes into each record, for a look: it may change with the buffer."""

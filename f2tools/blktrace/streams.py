@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.blktrace.damage import Damage, SequenceCheck
+from f2tools.blktrace.clocks import stray_at
+from f2tools.blktrace.damage import Damage
 from f2tools.blktrace.files import open_stream
 from f2tools.blktrace.ranges import FileParts, FileRange
 from f2tools.blktrace.records import NOTIFY_PROCESS, NOTIFY_TIMESTAMP, Events, is_single
 from f2tools.blktrace.scan import Note, Scanner, sniff
+from f2tools.blktrace.sequences import SequenceCheck
 from f2tools.blktrace.text import PageWrites, TextReader
 from f2tools.device.media.remote import without_credentials
 from f2tools.device.vectors import distinct
@@ -30,7 +32,6 @@ HELD = 2  # windows' worth of events of a stream in which CPUs write in turns
 LATE = 10**6  # ns; by less, events come behind later ones also where buffers of several CPUs are read by time
 HELD_EVENTS = 1 << 17  # that wait for the next cut
 MAX_LEAPS = 1000
-LEAP = 10**9  # ns; a time that leaps further, alone, is damage
 
 
 @dataclass
@@ -209,19 +210,20 @@ class Stream:
         return ordered
 
     def _without_leaps(self, time: NDArray[np.int64]) -> None:
-        """Correct, in place, times of one CPU that are far above the next one."""
+        """Correct, in place, times of one CPU that stand alone; of records these are damage already."""
         falls = np.flatnonzero(time[1:] < time[:-1])
         if len(falls) > MAX_LEAPS:
             return
         for at in falls.tolist():
-            low = int(time[at - 1]) if at else 0
-            if time[at] - time[at + 1] <= LEAP:
+            low = int(time[at - 1]) if at else -1
+            after = int(time[at + 2]) if at + 2 < len(time) else None
+            stray = stray_at(low, int(time[at]), int(time[at + 1]), after)
+            if stray is None:
                 continue
-            stray = at if low <= time[at + 1] else at + 1
-            self.trace.damage.note(
-                "corrupt", self._name, None, f"an event at {int(time[stray])} ns among others at {low} ns"
-            )
-            time[stray] = max(low, int(time[min(stray + 1, len(time) - 1)])) if stray == at else time[at]
+            if isinstance(self._reader, TextReader):
+                text = f"an event at {int(time[at + stray])} ns among others at {int(time[at + 1 - stray])} ns"
+                self.trace.damage.note("corrupt", self._name, None, text)
+            time[at + stray] = time[at + 1 - stray]
 
     def whole(self) -> Iterator[Events]:
         """All of it, in its own order."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.blktrace.completions import FOLLOWED, Completions
-from f2tools.blktrace.damage import KEPT, UNSEEN, Damage, Gap, SequenceCheck
+from f2tools.blktrace.damage import KEPT, UNSEEN, Damage, Gap
 from f2tools.blktrace.numbers import device_of
 from f2tools.blktrace.records import (
     AHEAD,
@@ -40,6 +40,7 @@ from f2tools.blktrace.records import (
     is_beyond,
 )
 from f2tools.blktrace.scan import Note
+from f2tools.blktrace.sequences import SequenceCheck
 from f2tools.errors import Unsupported
 
 PIECE = 1 << 20
@@ -177,12 +178,11 @@ class TextReader:
         if self.selection is None and numbered.any():
             self.selection = _full_of_gaps(arrays[6][numbered], arrays[7][numbered], sequence[numbered])
         if numbered.any() and not self.selection:
-            time = arrays[0][numbered]
             self._sequences.feed(
                 arrays[6][numbered],
                 arrays[7][numbered],
                 sequence[numbered],
-                lambda every: time if every else time[-1:],
+                arrays[0][numbered],
                 offsets[numbered],
             )
         return Events.of([*arrays, sequence, np.zeros(len(rows), np.uint64)], payload)

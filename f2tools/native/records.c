@@ -113,8 +113,8 @@ static PyObject *records(PyObject *module, PyObject *args)
 
 enum wide { TIME, PLACE, BYTES, WIDE };
 enum word { CATEGORY, PID, DEVICE, ERROR, LEAN, ACTION = LEAN, CPU, LENGTH, SEQUENCE, ROW, WORDS };
-enum summary { KEPT, NOTES, ONE_CPU, GOES_ON, FIRST, LAST, LAST_TIME, FIRST_DEVICE, FIRST_CPU, ODD, ONE_DEVICE, ONE_ERROR,
-               SUMMARY };
+enum summary { KEPT, NOTES, ONE_CPU, GOES_ON, FIRST, LAST, FIRST_TIME, TIME_BEFORE, LAST_TIME, LAST_ROW, FIRST_DEVICE, FIRST_CPU,
+               ODD, ONE_DEVICE, ONE_ERROR, SUMMARY };
 
 struct columns {
     int64_t *wide[WIDE];
@@ -134,7 +134,8 @@ __attribute__((always_inline)) static inline void columns_of(const struct format
     size_t kept = 0, notes = 0, events = 0;
     uint32_t first_device = 0, first_cpu = 0, sequence = 0, odd = 0, other_cpu = 0, leaps = 0;
     uint32_t device_differs = 0, error_differs = 0;
-    int64_t first = 0, last_time = 0;
+    int64_t first = 0, first_time = 0, time_before = 0, last_time = 0;
+    size_t last_row = 0;
     for (size_t i = 0; i < count; i++) {
         const uint8_t *record = buffer + offsets[i];
         uint32_t low, category;
@@ -154,12 +155,13 @@ __attribute__((always_inline)) static inline void columns_of(const struct format
         uint32_t number = u32(format, record, 1);
         int64_t time = (int64_t)u64(format, record, 2);
         if (!events++)
-            first_device = device, first_cpu = cpu, first = number;
+            first_device = device, first_cpu = cpu, first = number, first_time = last_time = time;
         else
-            leaps |= number - sequence - 1;
+            leaps |= (number - sequence - 1) | (time < last_time) | ((uint64_t)time > LATEST);
         other_cpu |= (device ^ first_device) | (cpu ^ first_cpu);
         sequence = number;
-        last_time = time;
+        time_before = last_time, last_time = time;
+        last_row = i;
         uint8_t op = (uint8_t)low;
         to->operations[op]++;
         if (!to->wanted[op])
@@ -189,8 +191,8 @@ __attribute__((always_inline)) static inline void columns_of(const struct format
     }
     int64_t found[SUMMARY] = {
         [KEPT] = kept, [NOTES] = notes, [ONE_CPU] = !other_cpu, [FIRST] = first, [LAST] = sequence,
-        [GOES_ON] = !leaps && first + (int64_t)events - 1 == (int64_t)sequence, [LAST_TIME] = last_time,
-        [FIRST_DEVICE] = first_device, [FIRST_CPU] = first_cpu, [ODD] = odd != 0, [ONE_DEVICE] = !device_differs,
+        [GOES_ON] = !leaps && first + (int64_t)events - 1 == (int64_t)sequence, [FIRST_TIME] = first_time,
+        [TIME_BEFORE] = time_before, [LAST_TIME] = last_time, [LAST_ROW] = (int64_t)last_row, [FIRST_DEVICE] = first_device, [FIRST_CPU] = first_cpu, [ODD] = odd != 0, [ONE_DEVICE] = !device_differs,
         [ONE_ERROR] = !error_differs,
     };
     memcpy(columns->found, found, sizeof found);

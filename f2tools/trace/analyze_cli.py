@@ -225,6 +225,7 @@ def compare(
       f2tools trace compare ext4 btrfs f2fs --baseline ext4
       f2tools trace compare ext4 f2fs --json
     """
+    from f2tools.blktrace.damage import KINDS
     from f2tools.trace.analyze import AnalysisRequest
     from f2tools.trace.report import compare as comparing
 
@@ -248,11 +249,7 @@ def compare(
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else comparing.WIDTH
         for line in comparing.lines(found, every, width):
             click.echo(line)
-    damaged = [
-        name
-        for name, report in found.reports.items()
-        if any(report["damage"][k] for k in ("lost", "corrupt", "truncated", "missing"))
-    ]
+    damaged = [name for name, report in found.reports.items() if any(report["damage"][kind] for kind in KINDS)]
     for name in damaged:
         print(f"f2tools: {printable(name)}: damaged; see `f2tools trace analyze`", file=sys.stderr)
     if strict and damaged:

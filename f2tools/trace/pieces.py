@@ -20,10 +20,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.blktrace.damage import SequenceCheck
+from f2tools.blktrace.clocks import ClockCheck
 from f2tools.blktrace.pairing import Pairer, PairingCounts, Pending
 from f2tools.blktrace.ranges import Cuts, FileRange, in_pieces
 from f2tools.blktrace.records import Events, classes
+from f2tools.blktrace.sequences import SequenceCheck
 from f2tools.blktrace.streams import MAX_NOTES
 from f2tools.blktrace.trace import Trace
 from f2tools.device.media.remote import is_url, without_credentials
@@ -170,15 +171,20 @@ def _anew(task: Task, earlier: Piece, later: Piece) -> Piece:
 
 
 def _check_numbers(earlier: Piece, later: Trace) -> None:
-    """Whole where an event was lost at the border; the numbers of each CPU go on."""
+    """Whole where an event was lost or a clock went back at the border; the numbers of each CPU go on."""
     numbers = earlier.trace.numbers
     for name, check in later.numbers.items():
-        before = numbers.setdefault(name, SequenceCheck(name, earlier.trace.damage))
+        damage = earlier.trace.damage
+        before = numbers.setdefault(name, SequenceCheck(name, damage, clock=ClockCheck(name, damage)))
         for key, number in check.first.items():
             known = before.last.get(key, None if earlier.first else 0)
             if known is None:
                 before.first[key] = number  # a CPU of which the earlier piece has nothing
             elif known + 1 != number:
+                raise Whole
+        if before.clock is not None and check.clock is not None:
+            clocks = before.clock
+            if any(time < clocks.last(key) for key, time in check.clock.first.items()):
                 raise Whole
         before.go_on(check)
 

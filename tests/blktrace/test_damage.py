@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from f2tools.blktrace import windows
+from f2tools.blktrace import trace, windows
+from f2tools.blktrace.scan import MAX_RECORD
+from f2tools.cli import main
 from f2tools.errors import Corrupt, F2fsError
 from f2tools.trace.analyze import AnalysisRequest, analyze, must_be_whole
 from f2tools.trace.report.html import page
 from f2tools.trace.report.text import lines
+from tests.native.test_core import in_python
+from tests.native.test_trace import TWINS
 from tests.trace import traces
 from tests.trace.traces import Ev, request
 
@@ -208,6 +214,82 @@ def test_a_record_that_comes_twice_is_said(tmp_path: Path) -> None:
     records = sorted_records(plain(30))
     records.insert(31, records[30])
     assert counts(report_of(tmp_path, b"".join(records))) == {"duplicate": 1}
+
+
+def fallen_back(by: int, cpu: int = 0) -> list[Ev]:
+    """A trace of two CPUs, the clock of one of which goes back in the middle."""
+    events = [e for n in range(200) for e in request(10**11 + n * 200_000, n * 64, cpu=n % 2)]
+    middle = events[400].time
+    return [replace(e, time=e.time - by) if e.cpu == cpu and e.time >= middle else e for e in events]
+
+
+@pytest.mark.parametrize("by", [400_000, 10**6, 10**8, 999 * 10**6, 11 * 10**8, 2 * 10**9])
+@pytest.mark.parametrize("cpu", [0, 1])
+@pytest.mark.parametrize("form", [(7, "<"), (7, ">"), (8, "<")])
+def test_a_clock_that_goes_back_is_told(tmp_path: Path, by: int, cpu: int, form: tuple[int, str]) -> None:
+    events = fallen_back(by, cpu)
+    for number in (0, 1):
+        data = traces.records([e for e in events if e.cpu == number], *form)
+        (tmp_path / f"x.blktrace.{number}").write_bytes(b"".join(data))
+    for several in (False, True):
+        with in_python(*TWINS) if several else nullcontext():
+            done = analyze(AnalysisRequest(str(tmp_path / "x"), issue_only=several))
+        assert counts(done.report) == {"disordered": 1}
+        problem = done.report["damage"]["problems"][0]
+        assert (problem["stream"], problem["offset"]) == (f"x.blktrace.{cpu}", 200 * len(data[0]))
+        assert f"CPU {cpu}: the clock goes back by" in problem["text"]
+        with pytest.raises(Corrupt, match="1 events before their predecessor"):
+            must_be_whole(done.trace)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("window", [1, 1 << 22])
+def test_each_time_a_clock_goes_back_is_counted_once_wherever_windows_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int, jobs: int
+) -> None:
+    """Back by 1 ms at every hundredth event, and by 2 s where a window of the least size ends."""
+    monkeypatch.setattr(trace, "WINDOW", window)
+    monkeypatch.setattr(trace, "MIN_WINDOW", window)
+    least = 2 * MAX_RECORD // SIZE
+    records, time, falls = [], 10**12, 0
+    for n in range(3 * least):
+        back = 2 * 10**9 if n in (least, least + 1, 2 * least - 1) else 10**6 if n % 100 == 99 else -1_000
+        falls += back > 0
+        time -= back
+        records.append(Ev(time, "QGDC"[n % 4], n // 4 * 64))
+    path = tmp_path / "x.blktrace.0"
+    path.write_bytes(b"".join(traces.records(records)))
+    for several in (False, True):
+        with in_python(*TWINS) if several else nullcontext():
+            report = analyze(AnalysisRequest(str(path), jobs=jobs)).report
+        assert counts(report) == {"disordered": falls}
+
+
+@pytest.mark.parametrize("at", [0, 1, 200, 398, 399])
+@pytest.mark.parametrize("to", [0, 1 << 60])
+@pytest.mark.parametrize("op", "DG")
+def test_a_time_that_is_wrong_alone_is_corrupt_and_no_clock_that_goes_back(
+    tmp_path: Path, at: int, to: int, op: str
+) -> None:
+    events = [e for n in range(100) for e in request(10**11 + n * 200_000, n * 64)]
+    at = next(n for n in (at, at - 1, at + 1, at - 2, at + 2, at + 3) if 0 <= n < 400 and events[n].op == op)
+    events[at] = replace(events[at], time=to)
+    report = report_of(tmp_path, b"".join(traces.records(events)))
+    alone = counts(report)
+    if not (at == 0 and to == 0) and not (at >= 398 and to):  # the first one may be early, and the last one late
+        assert alone == {"corrupt": 1}
+        assert report["damage"]["problems"][0]["offset"] == at * SIZE
+
+
+def test_comparing_strictly_takes_any_damage_as_an_error(tmp_path: Path) -> None:
+    prefix = traces.write(tmp_path, [])
+    for cpu in (0, 1):
+        data = b"".join(traces.records([e for e in fallen_back(10**6) if e.cpu == cpu]))
+        (tmp_path / f"t.blktrace.{cpu}").write_bytes(data)
+    words = ["trace", "compare", str(prefix), str(prefix), "--strict"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 1
+    assert "damaged; see `f2tools trace analyze`" in done.stderr
 
 
 def test_a_time_that_leaps_does_not_stop_the_others(tmp_path: Path) -> None:

@@ -210,7 +210,8 @@ def test_events_in_buffers_that_do_not_agree_are_an_error(wrong: dict[str, int])
 MAGIC = (0x65617407).to_bytes(4, "little")
 RECORDS = st.lists(
     st.builds(
-        Ev, st.integers(0, 2000), st.sampled_from(["Q", "D", "D", "C", "C", "M", "A", "X"]), st.integers(0, 99),
+        Ev, st.integers(0, 2000) | st.sampled_from([10**12, 10**12 + 1, (1 << 62) + 1, (1 << 64) - 1]),
+        st.sampled_from(["Q", "D", "D", "C", "C", "M", "A", "X"]), st.integers(0, 99),
         category=st.sampled_from([WRITE, READ]), cpu=st.sampled_from([0, 0, 0, 1]), error=st.sampled_from([0, 0, 5]),
         cgroup=st.sampled_from([0, 0, 0, 7]), device=st.sampled_from([8, 8, 8, 9]),
         payload=st.sampled_from([b"", b"", b"", bytes(8), bytes(3), b"1234" + MAGIC + b"5678"]),
@@ -272,7 +273,7 @@ def test_places_of_records_that_do_not_agree_are_an_error(wrong: dict[str, Any])
 @pytest.mark.parametrize("words", [36, 16])
 def test_a_record_outside_of_its_buffer_is_an_error(place: int, words: int) -> None:
     assert native.core is not None
-    form, tables = RECORDS_IN["format"], [bytearray(size) for size in (2048, 24, 36, 1, 4, 96)]
+    form, tables = RECORDS_IN["format"], [bytearray(size) for size in (2048, 24, 36, 1, 4, 120)]
     native.core.columns(bytes(96), np.array([48]), form, bytes(256), *tables)
     with pytest.raises(ValueError, match="do not agree"):
         native.core.columns(bytes(96), np.array([place]), form, bytes(256), *tables)

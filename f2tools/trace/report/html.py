@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from f2tools.blktrace.damage import KINDS
 from f2tools.options import human_size
 from f2tools.pictures.svg import Line, Picture, svg
 from f2tools.text import PAGE_HEAD, markup
@@ -91,8 +92,7 @@ def _cell_head(name: str) -> str:
 
 def _damage(report: dict[str, Any]) -> str:
     damage = report["damage"]
-    kinds = ("lost", "truncated", "corrupt", "disordered", "duplicate", "unreadable", "missing")
-    found = [f"{damage[kind]:,} {kind}" for kind in kinds if damage[kind]]
+    found = [f"{damage[kind]:,} {kind}" for kind in KINDS if damage[kind]]
     if not found:
         return ""
     places = "".join(f"<li>{_text(where(problem))}</li>" for problem in damage["problems"][:20])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from f2tools import newfile
+from f2tools.blktrace.damage import KINDS
 from f2tools.blktrace.exported import needed
 from f2tools.errors import Taken
 from f2tools.options import human_size
@@ -80,8 +81,7 @@ def _heading(report: dict[str, Any]) -> str:
 
 def _damage(report: dict[str, Any]) -> list[str]:
     damage = report["damage"]
-    kinds = ("lost", "truncated", "corrupt", "disordered", "duplicate", "unreadable", "missing")
-    found = [f"{damage[kind]:,} {kind}" for kind in kinds if damage[kind]]
+    found = [f"{damage[kind]:,} {kind}" for kind in KINDS if damage[kind]]
     if not found:
         return []
     return [f"DAMAGED: {', '.join(found)}; first in {printable(where(damage['problems'][0]))}"]
