@@ -106,14 +106,15 @@ class Charging(Zoned):
             return
         inos = quota_inos(self.sb)
         with self._sound_quota():
-            changes = quotas.changes()
-            for kind, changed in changes.items():
+            for kind, changed in quotas.changes().items():
                 inode = self.live(inos[kind])
                 for offset, data in changed:
                     self.files.write(inode, offset, memoryview(data))
                 self.stamp_at(inode, self.clock(), modified=True)
-                self.files.write_back(inode)
             quotas.written()
+        for ino in inos.values():  # a device that does not take them is no quota file that can't be read
+            if ino in self.files.pages:
+                self.files.write_back(self.live(ino))
 
     @contextmanager
     def _sound_quota(self) -> Generator[None, None, None]:

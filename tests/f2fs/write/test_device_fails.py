@@ -16,7 +16,7 @@ from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.volume import Policy, WritableVolume
 from tests.f2fs.write.consistency import assert_consistent
 from tests.f2fs.write.model import BLOCK
-from tests.f2fs.write.volumes import Above, Ticks, fresh, judge, reading, writable
+from tests.f2fs.write.volumes import FULL, Above, Ticks, fresh, judge, reading, writable
 from tests.f2fs.write.workload import FILE
 
 
@@ -44,8 +44,11 @@ class FailsOnce(Wrapper):
         self.base.flush()
 
 
-def test_after_a_write_that_failed_nothing_is_promised_and_the_volume_is_consistent(tmp_path: Path) -> None:
-    image = fresh(tmp_path)
+@pytest.mark.parametrize("options", ["", f"-O {FULL}"], ids=["plain", "quota"])
+def test_after_a_write_that_failed_nothing_is_promised_and_the_volume_is_consistent(
+    options: str, tmp_path: Path
+) -> None:
+    image = fresh(tmp_path, f"--size 64M {options}")
     with writable(image) as volume:
         volume.write(volume.create(ROOT, b"old", FILE), 0, b"A" * 20 * BLOCK)
     with open_device(image) as base:
