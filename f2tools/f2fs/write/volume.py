@@ -23,7 +23,7 @@ from f2tools.device import Device, open_device
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.media.zones import ZoneOrder
 from f2tools.device.vectors import distinct
-from f2tools.errors import Corrupt, DeviceError, NoFreeSegment, Unsupported, Where
+from f2tools.errors import Corrupt, DeviceError, F2fsError, NoFreeSegment, Unsupported, Where
 from f2tools.f2fs.layout.constants import (
     CP_UMOUNT_FLAG,
     F2FS_FEATURE_RO,
@@ -207,9 +207,12 @@ class WritableVolume(Namei):
         OSError EROFS, and no checkpoint, where an error has ended writing: what was not made safe before is lost.
         """
         self.usable()
-        for ino in sorted(self._nameless):
-            self._evict(self.live(ino))
-        self._nameless.clear()
+        for ino in self.nameless:
+            with suppress(F2fsError):  # one that can't be read stays an orphan, and all else is made safe
+                self._must_be_whole(self.live(ino))
+                self._nameless.discard(ino)
+            if ino not in self._nameless:
+                self._evict(self.live(ino))
         self._held.clear()
         if self.unsaved or not self.cp.ckpt_flags & CP_UMOUNT_FLAG:
             self.checkpoint(unmount=True)

@@ -198,3 +198,33 @@ def test_a_volume_of_which_the_newest_checkpoint_cannot_be_read_is_not_written_t
                     WritableVolume(device, Policy(), Ticks(), seed=1)
             else:
                 WritableVolume(device, Policy(), Ticks(), seed=1)
+
+
+def test_a_file_without_a_name_that_can_not_be_read_keeps_nothing_else_from_being_made_safe(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with open_device(image) as base:
+        device = OneBlockLost(Above(base))
+        volume = WritableVolume(device, Policy(), Ticks(), seed=1)
+        gone = volume.create(ROOT, b"gone", FILE)
+        volume.write(gone, 0, b"x" * 1500 * BLOCK)
+        volume.hold(gone)
+        volume.sync()
+        volume.unlink(ROOT, b"gone")
+        volume.create(ROOT, b"new", FILE)
+        nid = int(volume.live(gone).nids[0])
+        device.lost = volume.nat.get(nid)[2]
+        volume.nodes._blocks.pop(nid)  # as where memory is short
+        with pytest.raises(DeviceError):
+            volume.release(gone)
+        volume.create(ROOT, b"newer", FILE)
+        volume.finish()
+        device.lost = None
+        with Volume(Above(device)) as read:
+            assert_consistent(read)
+            assert {file.path.strip(b"/") for file in read.root.iterdir()} == {b"new", b"newer"}
+            assert read.orphans().tolist() == [gone]
+        again = WritableVolume(Above(device), Policy(), Ticks(), seed=1)
+        again.finish()
+        with Volume(Above(again.device)) as read:
+            assert_consistent(read)
+            assert not read.orphans().size
