@@ -313,20 +313,28 @@ class FileData:
 
     def look_before_write(self, inode: LiveInode, offset: int, count: int) -> None:
         """Read what a `write` of so many bytes changes in part: F2fsError before anything has changed."""
-        if inode.has_inline_data or inode.aliases_device or not count:
-            return
         end, size = offset + count, self.geo.block_size
+        if inode.has_inline_data:
+            self._look_inline(inode, end)
+            return
+        if inode.aliases_device or not count:
+            return
         first, last = offset // size, (end - 1) // size
         if end > self._mapper.max_blocks(inode) * size:
             return
         if inode.cluster_size > 1:
             self.load_clusters(inode, first, last)
-        elif not self._has_pages(inode, first, last):
+        if not self._has_pages(inode, first, last):
             for fofs, place in ((first, offset), (last, end)):
                 if place % size and fofs * size < inode.i_size:
                     self.load(inode, fofs)
                 else:
                     self._mapper.get_one(inode, fofs)
+
+    def _look_inline(self, inode: LiveInode, end: int | None = None) -> None:
+        """Corrupt where content is to leave the inode, as bytes up to `end` have no room there, and can not."""
+        if end is None or end > inode.inline_area.size:
+            inode.inline_data()
 
     def write(self, inode: LiveInode, offset: int, data: memoryview | bytes) -> None:
         """Write bytes; the size grows as needed.  OSError EFBIG, ENOSPC, EDQUOT before anything has changed."""
@@ -453,7 +461,7 @@ class FileData:
             if not moved or first <= 1:
                 self._mapper.reserve_run(inode, 0 if moved else first, max(stop, int(moved)))
             else:
-                self._mapper.reserve(inode, np.array([0, *range(first, stop)]))
+                self._mapper.reserve(inode, np.append(0, np.arange(first, stop)))
         except (OSError, F2fsError):
             inode.set(i_inline=flags)
             area[:] = np.frombuffer(kept, np.uint8)

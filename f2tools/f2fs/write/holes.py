@@ -22,12 +22,15 @@ class Holes(FileData):
 
     def look_before_truncate(self, inode: LiveInode, size: int) -> None:
         """Read what `truncate` needs: F2fsError before anything has changed."""
-        if inode.has_inline_data or inode.aliases_device:
+        if inode.has_inline_data:
+            self._look_inline(inode, size)
+            return
+        if inode.aliases_device:
             return
         block = self.geo.block_size
         if inode.cluster_size > 1 and size % (inode.cluster_size * block):
             self.load_clusters(inode, size // block, size // block)
-        elif size % block:
+        if size % block:
             self.load(inode, size // block)
         self._mapper.look(inode, size // block)
 
@@ -64,7 +67,10 @@ class Holes(FileData):
 
     def look_before_fallocate(self, inode: LiveInode, mode: int, offset: int, length: int) -> None:
         """Read what `fallocate` needs, but for what it moves: F2fsError before anything has changed."""
-        if inode.has_inline_data or offset < 0 or length <= 0:
+        if offset < 0 or length <= 0:
+            return
+        if inode.has_inline_data:
+            self._look_inline(inode)
             return
         size, end = self.geo.block_size, offset + length
         self._mapper.look(inode, offset // size, None if mode in SHIFTS else -(-end // size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,15 @@ import pytest
 
 from f2tools.device import open_device
 from f2tools.device.base import Wrapper
-from f2tools.errors import DeviceError
+from f2tools.errors import Corrupt, DeviceError
+from f2tools.f2fs.layout.constants import F2FS_COMPR_FL
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO as ROOT
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.volume import Policy, WritableVolume
 from tests.f2fs.write.consistency import assert_consistent
 from tests.f2fs.write.model import BLOCK
 from tests.f2fs.write.volumes import FULL, Above, Ticks, fresh, judge, reading, writable
-from tests.f2fs.write.workload import FILE
+from tests.f2fs.write.workload import FILE, noise
 
 
 class FailsOnce(Wrapper):
@@ -87,17 +89,70 @@ def what_was_made_safe(volume: WritableVolume) -> dict[bytes, bytes]:
     return safe
 
 
-def test_a_block_that_can_not_be_read_does_not_end_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with writable(fresh(tmp_path)) as volume:
+@pytest.mark.parametrize("flags", [0, F2FS_COMPR_FL], ids=["plain", "compressed"])
+@pytest.mark.parametrize("operation", ["write", "write behind", "truncate"])
+def test_a_block_that_can_not_be_read_does_not_end_writing(
+    operation: str, flags: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compressed file has blocks as they are too, where what is in them does not become smaller."""
+    with writable(fresh(tmp_path, f"--size 64M -O {FULL},compression")) as volume:
         ino = volume.create(ROOT, b"file", FILE)
-        volume.write(ino, 0, b"A" * BLOCK)
+        volume.set_flags(ino, flags)
+        before = noise("file", 6 * BLOCK + 500)
+        volume.write(ino, 0, before)
         volume.sync()
+
+        def change() -> None:
+            if operation == "truncate":
+                volume.truncate(ino, BLOCK + 10)
+            else:
+                volume.write(ino, *((BLOCK + 10, b"B") if operation == "write" else (6 * BLOCK + 10, b"B" * 2 * BLOCK)))
+
         with monkeypatch.context() as broken:
             broken.setattr(type(volume.device), "read_range", _bad_sector)
             with pytest.raises(DeviceError):
-                volume.write(ino, 10, b"B")
-        volume.write(ino, 10, b"B")
-        assert volume.read_at(ino, 9, 3) == b"ABA"
+                change()
+        assert volume.broken is None
+        assert volume.read_at(ino, 0, 1 << 20) == before
+        change()
+        after = volume.read_at(ino, 0, 1 << 20)
+        assert after[: BLOCK + 10] == before[: BLOCK + 10]
+        assert (
+            after[BLOCK + 10 :]
+            == {
+                "truncate": b"",
+                "write": b"B" + before[BLOCK + 11 :],
+                "write behind": before[BLOCK + 10 : 6 * BLOCK + 10] + b"B" * 2 * BLOCK,
+            }[operation]
+        )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda volume, ino: volume.write(ino, 4000, b"B" * 100),
+        lambda volume, ino: volume.write(ino, 4000, b"B" * 9000),
+        lambda volume, ino: volume.truncate(ino, 9000),
+        lambda volume, ino: volume.fallocate(ino, 0, 0, 9000),
+        lambda volume, ino: volume.fallocate(ino, 3, 5, 100),
+        lambda volume, ino: volume.fallocate(ino, 8, 0, BLOCK),
+    ],
+    ids=["write", "write much", "truncate", "allocate", "punch", "collapse"],
+)
+def test_an_inode_that_is_damaged_does_not_end_writing(
+    change: Callable[[WritableVolume, int], object], tmp_path: Path
+) -> None:
+    """It says that it holds more than it has room for."""
+    with writable(fresh(tmp_path)) as volume:
+        ino = volume.create(ROOT, b"file", FILE)
+        volume.write(ino, 0, b"A" * 100)
+        volume.sync()
+        volume.live(ino).set(i_size=5000)
+        with pytest.raises(Corrupt, match="inline data of 5000 bytes"):
+            change(volume, ino)
+        assert volume.broken is None
+        volume.live(ino).set(i_size=100)
+        assert volume.read_at(ino, 0, BLOCK) == b"A" * 100
 
 
 def test_a_file_whose_directory_can_not_be_read_is_not_made_by_half(
