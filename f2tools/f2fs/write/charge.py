@@ -47,10 +47,21 @@ class Charging(Zoned):
         if not quota_inos(self.sb) or self.cp.ckpt_flags & CP_QUOTA_NEED_FSCK_FLAG:
             return None
         try:
-            return open_quotas(self.sb, self.nodes, self.data, lambda: self.clock() / 1e9)
+            return self._open_quotas()
         except (Corrupt, DeviceError):
             self._quota_lost = True
             return None
+
+    def _open_quotas(self) -> Quotas:
+        return open_quotas(self.sb, self.nodes, self.data, lambda: self.clock() / 1e9)
+
+    def _counted(self, kind: str) -> Quotas:
+        """The quotas, for who asks for a kind; ESRCH where it is not counted, F2fsError where it can't be read now."""
+        if "quotas" not in vars(self) and quota_inos(self.sb):
+            vars(self)["quotas"] = self._open_quotas()
+        if self.quotas is None or kind not in self.quotas.trees:
+            fail(errno.ESRCH)
+        return self.quotas
 
     def transfer(self, inode: LiveInode, uid: int | None, gid: int | None, projid: int | None) -> None:
         """Charge new owners instead of the old ones; OSError EDQUOT before anything changes."""
@@ -66,9 +77,7 @@ class Charging(Zoned):
 
     def quota(self, kind: str, number: int) -> Quota | None:
         """Limits and use of a user, group or project; None where there is neither.  OSError ESRCH: not counted."""
-        if self.quotas is None or kind not in self.quotas.trees:
-            fail(errno.ESRCH)
-        return self.quotas.get(kind, number)
+        return self._counted(kind).get(kind, number)
 
     def set_quota(self, kind: str, number: int, **limits: int | None) -> None:
         """Set limits of a user, group or project: inodes_soft, inodes_hard, space_soft, space_hard (bytes).
@@ -76,9 +85,7 @@ class Charging(Zoned):
         0 is none, what is not named stays.  OSError ESRCH where the volume does not count this kind, ERANGE.
         """
         self.usable()
-        if self.quotas is None or kind not in self.quotas.trees:
-            fail(errno.ESRCH)
-        self.quotas.set_limits(kind, number, **limits)
+        self._counted(kind).set_limits(kind, number, **limits)
         self._changed = True
 
     def within_limits(self, said: Mapping[str, int], inode: LiveInode) -> dict[str, int]:

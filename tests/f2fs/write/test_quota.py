@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from f2tools.device import open_device
+from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.constants import CP_QUOTA_NEED_FSCK_FLAG, F2FS_COMPR_FL, F2FS_ROOT_INO
 from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.f2fs.volume.volume import Volume
@@ -158,3 +159,20 @@ def test_damaged_quota_files_are_left_to_fsck(tmp_path: Path) -> None:
         assert seen.cp.ckpt_flags & CP_QUOTA_NEED_FSCK_FLAG
     judges.run_tool("fsck.f2fs", "-f", "-y", path)
     judge(path)
+
+
+def test_a_quota_file_that_can_not_be_read_is_not_said_to_count_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with writable(fresh(tmp_path, f"--size 64M -O {PACKED}")) as volume:
+        for ask in (lambda: volume.quota("user", 1000), lambda: volume.set_quota("user", 1000, space_hard=1 << 30)):
+            with monkeypatch.context() as broken:
+                broken.setattr(volume.data, "read", _bad_sector)
+                with pytest.raises(DeviceError, match="a bad sector"):
+                    ask()
+            ask()
+            vars(volume).pop("quotas")
+
+
+def _bad_sector(*_: object) -> None:
+    raise DeviceError("a bad sector")
