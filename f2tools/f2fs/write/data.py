@@ -325,11 +325,14 @@ class FileData:
         if inode.cluster_size > 1:
             self.load_clusters(inode, first, last)
         if not self._has_pages(inode, first, last):
-            for fofs, place in ((first, offset), (last, end)):
-                if place % size and fofs * size < inode.i_size:
-                    self.load(inode, fofs)
-                else:
-                    self._mapper.get_one(inode, fofs)
+            if offset % size and first * size < inode.i_size:
+                self.load(inode, first)
+            else:
+                self._mapper.node_of(inode, first)
+            if end % size and last * size < inode.i_size:
+                self.load(inode, last)
+            elif last != first:
+                self._mapper.node_of(inode, last)
 
     def _look_inline(self, inode: LiveInode, end: int | None = None) -> None:
         """Corrupt where content is to leave the inode, as bytes up to `end` have no room there, and can not."""

@@ -294,7 +294,7 @@ class Directories:
                     self._data.page(inode, number)
                     inode.set(i_size=max(inode.i_size, (number + 1) * size))
                     self._nodes.touch(inode)
-                else:
+                elif number not in self._data.pages.get(inode.ino, ()):
                     self._data.load(inode, number)
                 return Place(number, slot, max(inode.i_current_depth, level + 1))
         raise OSError(errno.ENOSPC, "all levels of the directory are full")
