@@ -11,12 +11,13 @@ import copy
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.blktrace.damage import Gap
+from f2tools.blktrace.losses import Losses
 from f2tools.blktrace.paired import Bios, Requests, joined
 from f2tools.blktrace.records import FLUSHES, SECTOR, C, D, Events, Q, R, X
 from f2tools.blktrace.windows import KIND_D, KIND_ODD, KIND_Q, Matched, Stretch
@@ -108,16 +109,11 @@ class Pairer:
         self.with_bios = bios
         self._queued: dict[int, list[QueuedPiece]] = {}  # by device
         self._live: dict[int, list[LiveRequest]] = {}
-        self._gap_starts: list[int] = []
-        self._gap_ends: list[int] = []
-        self._gap_losses: list[int] = []  # events
+        self._losses = Losses()
 
     def add_gaps(self, gaps: list[Gap]) -> None:
         """Times of which events were lost."""
-        for gap in gaps:
-            self._gap_starts.append(gap.start)
-            self._gap_ends.append(gap.end)
-            self._gap_losses.append(gap.count)
+        self._losses.add(gaps)
 
     @property
     def pending(self) -> tuple[int, int]:
@@ -215,39 +211,26 @@ class Pairer:
     @property
     def has_gaps(self) -> bool:
         """Whether events were lost at all."""
-        return bool(self._gap_starts)
+        return bool(self._losses)
 
     def gap_between(self, start: int, end: int) -> bool:
         """Whether events were lost between two times; a gap that begins at the end is behind the event there."""
-        recent = zip(self._gap_starts[-64:], self._gap_ends[-64:], strict=True)
-        return any(first < end and last >= start for first, last in recent)
-
-    def _lost_in(self, start: Ints, end: Ints) -> Ints:
-        """How many events were lost in the gaps that touch each of these spans."""
-        losses = np.array(self._gap_losses, np.int64)
-
-        def lost_by(times: list[int], limit: Ints, side: Literal["left", "right"]) -> Ints:
-            order = np.argsort(times)
-            upto = np.concatenate([[0], np.cumsum(losses[order])])
-            return upto[np.searchsorted(np.array(times, np.int64)[order], limit, side)]
-
-        # in gaps begun by `end`, less those over before `start`
-        return lost_by(self._gap_starts, end, "right") - lost_by(self._gap_ends, start, "left")
+        return any(gap.start < end and gap.end >= start for gap in self._losses.recent)
 
     def _measured(self, found: Finished) -> Requests:
         """The requests without those that may have another's completion."""
         sure, doubtful = Requests.of(found.requests), Requests.of(found.doubtful_requests)
-        good = self._lost_in(sure.issued, sure.completed) < MISTAKABLE
-        doubtful_good = self._lost_in(doubtful.issued, doubtful.completed) == 0
+        good = self._losses.touching(sure.issued, sure.completed) < MISTAKABLE
+        doubtful_good = self._losses.touching(doubtful.issued, doubtful.completed) == 0
         self.counts.spanning_gap += int((~good).sum()) + int((~doubtful_good).sum())
         return joined(sure, good, doubtful, doubtful_good)
 
     def _measured_bios(self, found: Finished) -> Bios:
         """The same of bios, whose issue is certain only where nothing was lost before it."""
         sure, doubtful = Bios.of(found.bios), Bios.of(found.doubtful_bios)
-        good = self._lost_in(sure.queued, sure.completed) < MISTAKABLE
-        good &= self._lost_in(sure.queued, sure.issued) == 0
-        return joined(sure, good, doubtful, self._lost_in(doubtful.queued, doubtful.completed) == 0)
+        good = self._losses.touching(sure.queued, sure.completed) < MISTAKABLE
+        good &= self._losses.touching(sure.queued, sure.issued) == 0
+        return joined(sure, good, doubtful, self._losses.touching(doubtful.queued, doubtful.completed) == 0)
 
 
 def _columns(pieces: list[QueuedPiece], lives: list[LiveRequest]) -> Ints:

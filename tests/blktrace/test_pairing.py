@@ -8,8 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from f2tools.blktrace import pairing
+from f2tools.blktrace.damage import Gap
+from f2tools.blktrace.losses import Losses
 from f2tools.blktrace.pairing import Pairer
 from f2tools.blktrace.records import Events, classes
 from f2tools.blktrace.sources import open_trace
@@ -222,3 +226,23 @@ def test_the_order_of_time_is_stable() -> None:
     np.testing.assert_array_equal(order_of(values), np.argsort(values, kind="stable"))
     np.testing.assert_array_equal(order_of(values[:3]), [1, 0, 2])
     assert len(order_of(values[:0])) == 0
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(1, 5)), max_size=5), max_size=4),
+    st.lists(st.tuples(st.integers(-1, 40), st.integers(0, 20)), min_size=1, max_size=9),
+)
+def test_losses_are_added_up_by_span(parts: list[list[tuple[int, int, int]]], spans: list[tuple[int, int]]) -> None:
+    losses, gaps = Losses(), []
+    for part in parts:
+        gaps += [Gap("x", 0, start, start + length, count) for start, length, count in part]
+        losses.add(gaps[len(gaps) - len(part) :])
+        start, end = (
+            np.array(column, np.int64) for column in zip(*((at, at + took) for at, took in spans), strict=True)
+        )
+        expected = [
+            sum(gap.count for gap in gaps if gap.start <= last and gap.end >= first)
+            for first, last in zip(start.tolist(), end.tolist(), strict=True)
+        ]
+        assert losses.touching(start, end).tolist() == expected
+    assert bool(losses) == bool(gaps)
