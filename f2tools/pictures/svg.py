@@ -70,7 +70,7 @@ class Picture:
         limit = self.y_range[1] * (1 + 1e-9)
         high = [(line.name, max(line.y)) for line in self.lines if line.y and max(line.y) > limit]
         far = ", ".join(f"{name} goes up to {tick_text(value, self.y_size)}" for name, value in high)
-        return f"Cut off at the top: {far}." if far else ""
+        return f"Cut off at the top ({self.y_label}): {far}." if far else ""
 
 
 def document(what: Picture) -> str:

@@ -41,7 +41,7 @@ def cut(**options: Any) -> Picture:
 
 
 def test_what_is_cut_off_at_the_top_is_said_in_the_picture() -> None:
-    said = "Cut off at the top: high goes up to 30 GiB."
+    said = "Cut off at the top (bytes a second): high goes up to 30 GiB."
     assert cut(y_size=True).said == said
     assert said in document(cut(y_size=True))
     assert f"A note. {said}" in document(cut(y_size=True, note="A note."))
@@ -66,4 +66,4 @@ def test_a_png_says_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(figure.Figure, "supxlabel", lambda _self, text, **_how: said.append(text))
     write_png(cut(), BytesIO())
-    assert said == ["Cut off at the top: high goes up to 3.22123e+10."]
+    assert said == ["Cut off at the top (bytes a second): high goes up to 3.22123e+10."]
