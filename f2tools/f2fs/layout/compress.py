@@ -16,8 +16,9 @@ class CompressData(Layout):
 
 
 # Levels by algorithm, as in i_compress_flag; 0, the algorithm's default, goes with each.  With LZ4 they are LZ4HC's.
-# See sanity_check_compress_inode() in fs/f2fs/inode.c of Linux 7.3; older kernels take any.
-LEVELS = (range(0), range(3, 13), range(1, 23), range(0))
+# See sanity_check_compress_inode() in fs/f2fs/inode.c of Linux 7.3; older kernels take any.  LZ4HC_MAX_CLEVEL is 16 in
+# include/linux/lz4.h, and 12 in the library of that name.
+LEVELS = (range(0), range(3, 17), range(1, 23), range(0))
 
 
 def is_level(algorithm: int, level: int) -> bool:
