@@ -58,6 +58,19 @@ def test_the_algorithm_is_the_one_that_reads_the_clusters(how: str, number: int,
     assert f2("dump", "cat", f"{image}:/a.txt").out == TEXT
 
 
+@pytest.mark.parametrize("size", [0, 1 << 62])
+def test_clusters_are_found_whatever_the_size_says(size: int, tmp_path: Path) -> None:
+    image = packed(tmp_path, "zstd:3")
+    made = Made(image)
+    made.inode("/a.txt", i_compress_algorithm=9, i_size=size)
+    made.inode("/b.txt", i_compress_algorithm=9, i_size=size)
+    made.close()
+    text, fates = repair(image)
+    assert text.count("i_compress_algorithm = 2, zstd: its clusters are read with it") == 2
+    assert set(fates.values()) == {"guessed"}
+    assert f2("dump", "cat", f"{image}:/a.txt").out.startswith(TEXT)
+
+
 def test_lzo_rle_is_told_by_its_stream(tmp_path: Path) -> None:
     patient = Patient("compress-lzo-rle", tmp_path)
     path, before = _compressed(patient, True)

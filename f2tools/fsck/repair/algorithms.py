@@ -64,7 +64,7 @@ def algorithm_of(work: Work, ino: int) -> Found:
     A stream of LZO says itself whether it is LZO-RLE.
     """
     count = 0
-    with suppress(F2fsError):
+    try:
         inode = _inode(work, ino)
         size = inode.cluster_size * work.image.geo.block_size
         for raw in _clusters(work, inode):
@@ -74,6 +74,8 @@ def algorithm_of(work: Work, ino: int) -> Found:
             right = [number for number in (LZO, LZ4, ZSTD) if plain_cluster(raw, inode, number, size) is not None]
             if len(right) == 1:
                 return Found(_of_stream(raw, right[0]))
+    except F2fsError as error:
+        return Found(None, f"what it holds can't be read: {error}")
     return Found(None, f"no algorithm alone reads a compressed cluster, of {count} tried" if count else "")
 
 
@@ -86,9 +88,11 @@ def _inode(work: Work, ino: int) -> Inode:
 
 
 def _clusters(work: Work, inode: Inode) -> Iterator[bytes]:
-    """The blocks of the first compressed clusters of a file, those that can be read."""
-    data = Readers(work.scan).data
-    items = (item for item in data.layout(inode) if isinstance(item, Cluster) and item.blkaddrs.size)
+    """The blocks of the first compressed clusters of a file, those that can be read, whatever its size says."""
+    row = work.scan.inode_row(inode.ino)
+    end = int(work.scan.inodes["last_written"][row]) + 1 if row >= 0 else None
+    layout = Readers(work.scan).data.layout(inode, 0, end)
+    items = (item for item in layout if isinstance(item, Cluster) and item.blkaddrs.size)
     for item in islice(items, MOST_TRIED):
         blkaddrs = item.blkaddrs.astype(np.int64)
         if work.image.geo.in_main(blkaddrs).all():
