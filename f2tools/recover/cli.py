@@ -89,7 +89,7 @@ def recover(
         if checkpoint == "newest" and not force:
             _must_be_newest(image, devices)
         _change(image, devices, plan, rollback, until, dry_run, undo, checkpoint)
-    _report(plan, image, changes, dry_run, verbose, as_json)
+    _report(plan, image, devices, changes, dry_run, verbose, as_json)
 
 
 def _looked_at(image: str, devices: tuple[str, ...], checkpoint: Any, until: int | None) -> RecoveryPlan:
@@ -144,7 +144,7 @@ def _change(
     if plan.behind and not rollback:
         count = len(plan.behind)
         what = f"{'a file was' if count == 1 else f'{count} files were'} fsync'ed behind it, and would be given up"
-        again = command_line("f2tools fsck -y --undo FILE", image)
+        again = command_line("f2tools fsck -y --undo FILE", image, devices=devices)
         why = f"the chain ends here; {what}: {again} brings back what can be, --until {len(plan.steps)} ends here"
         raise Corrupt(Where(path=image, blkaddr=plan.end_blkaddr), why)
     # in memory first: that tables contradict the nodes can come out when the checkpoint is made, after all else
@@ -167,19 +167,21 @@ def _must_be_newest(image: str, devices: tuple[str, ...]) -> None:
     with open_device(image, extra=list(devices)) as device:
         found = Image(device)
         if found.pack is not None and found.journals_lost:
-            again = command_line("f2tools fsck -y --undo FILE", image)
+            again = command_line("f2tools fsck -y --undo FILE", image, devices=devices)
             why = f"the journals of the checkpoint are lost, and the tables may be older: {again} finds what is newer"
             raise Corrupt(Where(path=image, blkaddr=found.pack.sum_blkaddr), f"{why}, --force gives it up")
         newer = newer_state(found)
         if newer is None or not newer.sure or found.pack is None:
             return
         where = Where(path=image, blkaddr=found.packs[1 - found.pack.index].blkaddr)
-    again = command_line("f2tools fsck", image)
+    again = command_line("f2tools fsck", image, devices=devices)
     why = f"a newer state lies behind this checkpoint, which was hit: {newer}; {again} says more, --force gives it up"
     raise Corrupt(where, why)
 
 
-def _report(plan: RecoveryPlan, image: str, changes: bool, dry_run: bool, verbose: bool, as_json: bool) -> None:
+def _report(
+    plan: RecoveryPlan, image: str, devices: tuple[str, ...], changes: bool, dry_run: bool, verbose: bool, as_json: bool
+) -> None:  # fmt: skip
     from f2tools.device.media.remote import without_credentials
     from f2tools.recover.show import lines_of
 
@@ -195,9 +197,9 @@ def _report(plan: RecoveryPlan, image: str, changes: bool, dry_run: bool, verbos
     elif changes and plan.needed:
         click.echo(f"{printable(image)}: would be recovered (dry run, nothing written)")
     elif plan.refused or plan.behind:
-        command = command_line("f2tools fsck -y --undo FILE", image)
+        command = command_line("f2tools fsck -y --undo FILE", image, devices=devices)
         click.echo(f"{printable(image)}: nothing was written; {command} brings back what can be")
     elif plan.needed and (plan.older is None or plan.older.possible):
         option = "" if plan.older is None else " --checkpoint older"
-        command = command_line("f2tools recover", image)
+        command = command_line("f2tools recover", image, devices=devices)
         click.echo(f"{printable(image)}: nothing was written; {command}{option} --apply does it")

@@ -110,7 +110,7 @@ def _check(image: str, devices: tuple[str, ...]) -> None:
     bad = [f for f in report.findings if f.severity >= Severity.ERROR and f.code not in fine]
     if bad:
         codes = ", ".join(sorted({finding.code for finding in bad}))
-        look = command_line("f2tools fsck", image)
+        look = command_line("f2tools fsck", image, devices=devices)
         raise F2fsError(f"{image}: damaged ({codes}); nothing was changed. Look with: {look}")
 
 

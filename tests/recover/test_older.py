@@ -162,3 +162,10 @@ def test_without_a_sound_older_checkpoint_it_is_said(tmp_path: Path) -> None:
     result = f2("recover", path, "--checkpoint", "older")
     assert result.code == 8
     assert "older checkpoint" in result.err
+
+
+def test_the_command_names_the_other_devices(tmp_path: Path) -> None:
+    case = images.reference("multi-device").copy(tmp_path)
+    more = [word for device in case.extra for word in ("--device", device)]
+    done = f2("recover", case.path, "--checkpoint", "older", *more)
+    assert f"f2tools recover {case.path} --device {case.extra[0]} --checkpoint older --apply" in done.text
