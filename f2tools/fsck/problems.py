@@ -720,8 +720,8 @@ COMPRESS_PARAMETERS = _problem(
     "I028", "compress-parameters", ERROR, "compression parameters can't be",
     "Algorithms are 0 to 3, clusters have 2^2 to 2^8 blocks, levels are 3 to 16 of lz4 and 1 to 22 of zstd, and 0. The "
     "kernel refuses the inode; for its level Linux 7.3 does.",
-    "size from how the clusters lie, algorithm from what they hold; the level is the default one, or the flag is taken "
-    "away",
+    "size from how the clusters lie, algorithm from what they hold, with -p only where that is certain; the level is "
+    "the default one, or the flag is taken away",
     plans=(SetFieldEarly, SetField, FindAlgorithm, SetLevel),
 )  # fmt: skip
 COMPRESS_BLOCKS = _problem(

@@ -98,6 +98,8 @@ def test_a_file_of_which_no_cluster_can_be_read_is_not_called_whole(tmp_path: Pa
     for addr in words[(words > 0) & (words < 0xFFFFFFFE)].tolist():
         made.write(addr * made.size + 24, b"\xa5" * 500)
     made.close()
+    assert f2("fsck", "-p", image).code == 4  # to guess is for who is told
+    assert field(image, "/a.txt", "i_compress_algorithm") == 9
     text, fates = repair(image)
     assert fates == {"/a.txt": "doubtful"}
     assert "i_compress_algorithm = 2, zstd: its algorithm is a guess: no algorithm alone reads a compressed" in text

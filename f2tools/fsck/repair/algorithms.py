@@ -33,8 +33,13 @@ class Found(NamedTuple):
 
 
 def find_algorithm(work: Work, finding: Finding, plan: FindAlgorithm) -> bool:
-    """The algorithm that alone reads the clusters; where none does, that of most other files, and this is said."""
+    """The algorithm that alone reads the clusters; where none does, that of most other files, and this is said.
+
+    A careful repair does not guess: the wrong number may still say which it was.
+    """
     found = algorithm_of(work, plan.ino)
+    if found.why and work.careful:
+        return False
     number = found.algorithm
     if number is not None:
         note = "its clusters are read with it"
