@@ -46,3 +46,11 @@ def test_the_library_opens_nothing_there(monkeypatch: pytest.MonkeyPatch) -> Non
         f2tools.open(image)
     monkeypatch.undo()
     f2tools.open(image).close()
+
+
+def test_the_core_is_not_taken_where_words_have_their_high_byte_first() -> None:
+    program = "import sys; sys.byteorder = 'big'; from f2tools.native import core; sys.exit(core is not None)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    assert done.returncode == 0

@@ -60,7 +60,7 @@ class ClockCheck:
     def goes_straight_on(self, key: Key, first: int) -> bool:
         """Whether times that rise from this one on are all there is to know."""
         seen = self._seen.get(key, _Seen())
-        return not seen.undecided and seen.last <= first <= MAX_TIME
+        return not seen.undecided and max(seen.last, 0) <= first <= MAX_TIME
 
     def go_straight_on(self, key: Key, times: tuple[int, int, int], offset: int) -> None:
         """Follow times that rise: the first, the one before the last, and the last, which is at that place."""

@@ -297,6 +297,8 @@ class _Planner:
         over = sum(device.total_segments for device in devices) - most_segments(segment0)
         over = ceil_div(max(0, over), self.segs_per_zone) * self.segs_per_zone
         if over:
+            if over >= last.total_segments:
+                raise Usage(f"{last.spec.path}: no block address leads there; leave it out")
             unused = human_size(over * self.segment_bytes)
             self.notes.append(f"the last {unused} stay unused: block addresses have 32 bits")
             end = last.end_blkaddr - over * BLOCKS_PER_SEG

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define CORE 23
+#define CORE 24
 
 /* One per file: its functions, for module.c. */
 extern PyMethodDef checksum_methods[], counts_methods[], merge_methods[], pairing_methods[], records_methods[], sequential_methods[], hostfiles_methods[];

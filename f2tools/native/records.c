@@ -113,8 +113,8 @@ static PyObject *records(PyObject *module, PyObject *args)
 
 enum wide { TIME, PLACE, BYTES, WIDE };
 enum word { CATEGORY, PID, DEVICE, ERROR, LEAN, ACTION = LEAN, CPU, LENGTH, SEQUENCE, ROW, WORDS };
-enum summary { KEPT, NOTES, ONE_CPU, GOES_ON, FIRST, LAST, FIRST_TIME, TIME_BEFORE, LAST_TIME, LAST_ROW, FIRST_DEVICE, FIRST_CPU,
-               ODD, ONE_DEVICE, ONE_ERROR, SUMMARY };
+enum summary { KEPT, NOTES, ONE_CPU, GOES_ON, FIRST, LAST, FIRST_TIME, TIME_BEFORE, LAST_TIME, LAST_ROW, FIRST_DEVICE,
+               FIRST_CPU, ODD, ONE_DEVICE, ONE_ERROR, SUMMARY };
 
 struct columns {
     int64_t *wide[WIDE];
@@ -192,7 +192,8 @@ __attribute__((always_inline)) static inline void columns_of(const struct format
     int64_t found[SUMMARY] = {
         [KEPT] = kept, [NOTES] = notes, [ONE_CPU] = !other_cpu, [FIRST] = first, [LAST] = sequence,
         [GOES_ON] = !leaps && first + (int64_t)events - 1 == (int64_t)sequence, [FIRST_TIME] = first_time,
-        [TIME_BEFORE] = time_before, [LAST_TIME] = last_time, [LAST_ROW] = (int64_t)last_row, [FIRST_DEVICE] = first_device, [FIRST_CPU] = first_cpu, [ODD] = odd != 0, [ONE_DEVICE] = !device_differs,
+        [TIME_BEFORE] = time_before, [LAST_TIME] = last_time, [LAST_ROW] = (int64_t)last_row,
+        [FIRST_DEVICE] = first_device, [FIRST_CPU] = first_cpu, [ODD] = odd != 0, [ONE_DEVICE] = !device_differs,
         [ONE_ERROR] = !error_differs,
     };
     memcpy(columns->found, found, sizeof found);

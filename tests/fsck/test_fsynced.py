@@ -13,7 +13,7 @@ from f2tools.device import open_device
 from f2tools.f2fs.layout.constants import DENT_BIT_SHIFT, F2FS_COMPR_FL, F2FS_ROOT_INO
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, Inode, NodeFooter
 from f2tools.f2fs.layout.sit import SitEntry
-from f2tools.f2fs.volume.recovery import find_fsync_chain
+from f2tools.f2fs.volume.recovery import ChainNode, find_fsync_chain
 from f2tools.f2fs.write import refused
 from f2tools.f2fs.write.recovered import recovered
 from f2tools.fsck.check import check
@@ -28,6 +28,20 @@ from tests.images import reference
 
 FILE = 0o100644
 OLD, NEW = b"h-old " * 2000, b"h-new " * 5000
+
+
+def with_fsynced_file(directory: Path) -> tuple[Path, list[ChainNode]]:
+    """A volume with a new file that was fsync'ed and is in no checkpoint, and the chain of its nodes."""
+    image = fresh(directory)
+    volume = writable(image)
+    ino = volume.create(F2FS_ROOT_INO, b"a", FILE)
+    volume.write(ino, 0, NEW)
+    volume.fsync(ino)
+    volume.abandon()
+    with reading(image) as now:
+        chain = find_fsync_chain(now).chain
+    assert chain
+    return image, chain
 
 
 def test_a_volume_that_went_on_from_the_older_checkpoint_keeps_what_it_wrote_since(tmp_path: Path) -> None:
@@ -133,15 +147,7 @@ def test_what_is_wrong_in_a_file_that_came_back_is_repaired(
 
 def test_a_chain_of_which_no_file_is_known_ends_neither_check_nor_repair(tmp_path: Path) -> None:
     """Marks of an fsync on files that are not in the checkpoint, nor whole in the chain: the kernel passes them by."""
-    image = fresh(tmp_path)
-    volume = writable(image)
-    ino = volume.create(F2FS_ROOT_INO, b"lost", FILE)
-    volume.write(ino, 0, OLD)
-    volume.fsync(ino)
-    volume.abandon()
-    with reading(image) as now:
-        chain = find_fsync_chain(now).chain
-    assert chain
+    image, chain = with_fsynced_file(tmp_path)
     with image.open("r+b") as file:
         for node in chain:
             footer = (node.blkaddr + 1) * 4096 - NodeFooter.size + NodeFooter.offset_of("flag")
@@ -306,16 +312,9 @@ def test_what_is_refused_keeps_no_careful_repair_from_the_rest(tmp_path: Path) -
 
 
 def test_a_number_that_no_node_can_have_is_refused(tmp_path: Path) -> None:
-    image = fresh(tmp_path)
-    volume = writable(image)
-    ino = volume.create(F2FS_ROOT_INO, b"a", FILE)
-    volume.write(ino, 0, NEW)
-    volume.fsync(ino)
-    volume.abandon()
-    with reading(image) as now:
-        last = find_fsync_chain(now).chain[-1].blkaddr
+    image, chain = with_fsynced_file(tmp_path)
     with image.open("r+b") as file:
-        file.seek((last + 1) * 4096 - NodeFooter.size)
+        file.seek((chain[-1].blkaddr + 1) * 4096 - NodeFooter.size)
         file.write((1 << 24).to_bytes(4, "little") * 2)
     assert "R003" in f2("fsck", image).text
     assert f2("fsck", "-y", image).code == 1

@@ -96,6 +96,8 @@ def test_a_volume_has_16_tib_at_most() -> None:
     assert plan.notes == ("the last 2 MiB stay unused: block addresses have 32 bits",)
     assert plan_of(16 * TIB - 2 * MIB).geometry.segment_count == plan.geometry.segment_count
     assert plan_of(16 * TIB, segs_per_sec=2).geometry.end_blkaddr == (1 << 32) - 1024
+    with pytest.raises(Usage, match="last: no block address leads there; leave it out"):
+        make_plan(Options(), [DeviceSpec("first", 16 * TIB - 2 * MIB), DeviceSpec("last", 2 * MIB)])
     with pytest.raises(Usage, match="16 TiB at most"):
         plan_of(16 * TIB + 512)
 

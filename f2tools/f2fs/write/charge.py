@@ -44,7 +44,7 @@ class Charging(Zoned):
 
         None also where they are marked as out of date: the mark stays, for fsck; see f2fs_enable_quotas() in super.c.
         """
-        if not quota_inos(self.sb) or self.cp.ckpt_flags & CP_QUOTA_NEED_FSCK_FLAG:
+        if not self._counts:
             return None
         try:
             return self._open_quotas()
@@ -52,12 +52,16 @@ class Charging(Zoned):
             self._quota_lost = True
             return None
 
+    @property
+    def _counts(self) -> bool:
+        return bool(quota_inos(self.sb)) and not self.cp.ckpt_flags & CP_QUOTA_NEED_FSCK_FLAG
+
     def _open_quotas(self) -> Quotas:
         return open_quotas(self.sb, self.nodes, self.data, lambda: self.clock() / 1e9)
 
     def _counted(self, kind: str) -> Quotas:
         """The quotas, for who asks for a kind; ESRCH where it is not counted, F2fsError where it can't be read now."""
-        if "quotas" not in vars(self) and quota_inos(self.sb):
+        if "quotas" not in vars(self) and self._counts:
             vars(self)["quotas"] = self._open_quotas()
         if self.quotas is None or kind not in self.quotas.trees:
             fail(errno.ESRCH)

@@ -157,6 +157,9 @@ def test_damaged_quota_files_are_left_to_fsck(tmp_path: Path) -> None:
     volume.close()
     with Volume(open_device(path)) as seen:
         assert seen.cp.ckpt_flags & CP_QUOTA_NEED_FSCK_FLAG
+    with writable(path) as volume, pytest.raises(OSError) as asked:  # before anything was charged
+        volume.quota("group", 1000)
+    assert asked.value.errno == errno.ESRCH, "what is marked as out of date is not counted on"
     judges.run_tool("fsck.f2fs", "-f", "-y", path)
     judge(path)
 
