@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from f2tools.blktrace import trace, windows
+from f2tools.blktrace.clocks import ClockCheck
+from f2tools.blktrace.damage import Damage
 from f2tools.blktrace.scan import MAX_RECORD
 from f2tools.cli import main
 from f2tools.errors import Corrupt, F2fsError
@@ -468,3 +470,9 @@ def test_a_line_that_is_no_event_is_shown_with_its_end(tmp_path: Path) -> None:
     assert counts(report) == {"unreadable": 1}
     assert f"{1 << 63} + 8 [0]" in report["damage"]["problems"][0]["text"]
     assert len(report["damage"]["problems"][0]["text"]) < 160
+
+
+def test_an_impossible_time_is_none_that_a_clock_goes_on_from() -> None:
+    clock = ClockCheck("x", Damage())
+    assert not clock.goes_straight_on((8, 0), -1), "2^64 - 1, as an event of the file has it"
+    assert clock.goes_straight_on((8, 0), 0)
