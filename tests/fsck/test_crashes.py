@@ -47,6 +47,19 @@ def test_what_a_power_cut_and_random_damage_left_is_saved(name: str, tmp_path: P
     assert not found, f"{len(found)} failures\n" + "\n".join(found[:5])
 
 
+def test_the_first_of_two_copies_in_a_segment_is_the_older_one_whatever_a_garbled_table_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both were written before one checkpoint; the segment table, all noise, calls the later one free."""
+    good = crashes.truth("crash-append-inline").good
+    with f2tools.open(good.path) as volume:
+        blkaddr = int(volume.sit.blkaddrs[0])
+    for seed in range(4):
+        data = random.Random(seed).randbytes(good.block_size)
+        monkeypatch.setattr(crashes, "damage", lambda *_, data=data: [(blkaddr * good.block_size, data)])
+        assert crashes.judged("crash-append-inline", 4, tmp_path, peer=False).wrong == ""
+
+
 @pytest.mark.parametrize(
     ("name", "lost"), [("crash-namespace", "noise"), ("crash-sqlite-wal", "noise"), ("crash-stress-4", "zeros")]
 )

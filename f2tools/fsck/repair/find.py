@@ -244,7 +244,8 @@ def _newer_nodes(work: Work) -> int:
     """Let the NAT lead to what is valid, and not younger, where it leads to a copy of a node in a block that is free.
 
     The summary of the newer block names the node, too; where the table of valid blocks may be behind the log, only its
-    version says that it is newer.  How many there were.
+    version says that it is newer.  Of two copies of one version in one segment the first is the older one, whatever a
+    garbled table says.  How many there were.
     """
     scan, geo, count = work.scan, work.image.geo, 0
     for nid, copies in work.leaks.nodes.items():
@@ -254,7 +255,8 @@ def _newer_nodes(work: Work) -> int:
         segno, at = divmod(int(scan.addr[row]) - geo.main_blkaddr, geo.blocks_per_seg)
         free = not np.unpackbits(work.image.sit.valid_map(np.array([segno]))[0])[at]
         own = int(low_cp_ver(footers_of(work.image.read(scan.addr[row : row + 1])))[0])
-        if free and (best.cp_ver > own or (best.cp_ver == own and not work.guesses.journals_lost)):
+        before = int(geo.segno(best.blkaddr)) == segno and best.blkaddr < scan.addr[row]  # a log goes upwards
+        if free and (best.cp_ver > own or (best.cp_ver == own and not before and not work.guesses.journals_lost)):
             count += work.take(nid, best)
     return count
 
