@@ -303,6 +303,14 @@ CP_PERHAPS_NEWER = _problem(
     "them. `fsck --salvage` copies what is found of them into `newer`.",
     "none: it goes with the pack, which is written anew (C001), as a mount does",
 )  # fmt: skip
+CP_TURN = _problem(
+    "C020", "checkpoint-turn", ERROR, "the older checkpoint has the higher version",
+    "Packs take turns, and each has the version after the other's. These are further apart, and the nodes that only "
+    "one of them leads to say that the kernel takes the older one: its next checkpoint is written over the newer one. "
+    "The check goes on with the newer one.",
+    "the version becomes the one that was that pack's turn",
+    plans=(PutTogetherPack,),
+)  # fmt: skip
 CP_LAYOUT = _problem(
     "C015", "pack-layout", ERROR, "the parts of the checkpoint pack don't fit",
     "Where the summaries start, how long the pack is and which parts it must have contradict each other.",

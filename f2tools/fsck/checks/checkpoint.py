@@ -47,6 +47,10 @@ def check_packs(image: Image) -> Iterator[Finding]:
             problem = problems.CP_NEWER if newer.sure else problems.CP_PERHAPS_NEWER
             note = "" if newer.whole or not newer.sure else problems.ONLY_NODES
             yield Finding(problem, area="cp", blkaddr=pack.blkaddr, note=note, found=newer.much)
+    if image.turn is not None:
+        pack, was, version = image.turn[:3]
+        place = {"area": "cp", "blkaddr": image.packs[pack].blkaddr, "repair": PutTogetherPack(pack)}
+        yield Finding(problems.CP_TURN, **place, found=f"{was:#x}", expected=f"{version:#x}")
     if image.pack is None:
         yield Finding(problems.CP_UNUSABLE, area="cp", blkaddr=image.geo.cp_blkaddr)
     elif image.pack_derived:

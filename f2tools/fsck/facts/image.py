@@ -45,6 +45,7 @@ from f2tools.fsck.derive.derive import (
 )
 from f2tools.fsck.facts.refitted import refitted_pack
 from f2tools.fsck.facts.segments import Segments
+from f2tools.fsck.facts.turns import Turn, out_of_turn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,7 +127,9 @@ class Image:
         self._refresh()
         self.packs: tuple[Pack, Pack] = read_packs(self.device, self.geo)
         self.pack_patches: list[Patch] = []
+        self.pack_put_together = False  # from what is left of it, or from a scan, which is `pack_derived`
         self.pack_derived = False
+        self.turn: Turn | None = None  # a pack that was sound but for its version
         self.journals_of = -1  # version of a checkpoint of which it is known that its journals were lost
         self.pack_refitted = False  # with them its flags and cp_pack_start_sum are right
         self.pack: Pack | None = self._pack()
@@ -240,6 +243,10 @@ class Image:
         return other or chosen.sb
 
     def _pack(self) -> Pack | None:
+        self.turn = out_of_turn(self.device, self.geo, self.packs)
+        if self.turn is not None:
+            self._take(self.turn.patches)
+            self.packs = read_packs(self.device, self.geo)
         try:
             chosen = choose_pack(self.packs)
         except NotF2fs:
@@ -249,8 +256,7 @@ class Image:
             self.pack_refitted = bool(refitted)
             if not self.pack_refitted:
                 return chosen
-            self.pack_patches = refitted
-            self._assume(refitted)
+            self._take(refitted)
             return read_packs(self.device, self.geo)[chosen.index]
         found: list[tuple[Pack, list[Patch]]] = []
         for index in range(2):
@@ -270,9 +276,14 @@ class Image:
         pack, patches = found[-1]
         if len(found) == 2 and was_begun(self.device, self.geo, self.packs[pack.index], found[0][0]):
             pack, patches = found[0]
-        self._assume(patches)
-        self.pack_patches = patches
+        self._take(patches)
+        self.pack_put_together = True
         return pack
+
+    def _take(self, patches: list[Patch]) -> None:
+        """Assume these of the checkpoint."""
+        self.pack_patches = [*self.pack_patches, *patches]
+        self._assume(patches)
 
     def _derived(self) -> list[tuple[Pack, list[Patch]]]:
         patches = derived_pack(self.device, self.geo, log=True)

@@ -297,12 +297,14 @@ class Repairer:
         self.newer = newer_state(image)
         self.guesses.pack_derived = image.pack_derived
         if image.pack is not None:
-            guessed = bool(image.pack_patches) and not image.pack_refitted
-            self.guesses.journals_lost = guessed or image.journals_lost
+            self.guesses.journals_lost = image.pack_put_together or image.journals_lost
             self.guesses.journals_of = image.cp.checkpoint_ver if image.journals_lost else -1
+        if image.turn is not None:
+            versions = f"has version {image.turn.version:#x}, not {image.turn.was:#x}"
+            self.done.append(f"C020 checkpoint pack {image.turn.pack + 1} {versions}")
         if image.pack_refitted:
             self.done.append(_REFITTED)
-        elif image.pack_patches:
+        elif image.pack_put_together:
             self.done.append("C002 checkpoint put together from what is left of it")
             once_more = Image(StaysOpen(self.overlay))  # its blocks may say more of a pack that can be read again
             if once_more.pack_refitted:
