@@ -101,6 +101,12 @@ class ClearRecords(RepairPlan):
     name: ClassVar[str] = "clear-records"
 
 
+class SetPayload(RepairPlan):
+    """Set cp_payload in both superblocks to what the checkpoints have."""
+
+    name: ClassVar[str] = "payload"
+
+
 class Lengthen(RepairPlan):
     """Make a file as long as the volume again, with zeros at its end."""
 

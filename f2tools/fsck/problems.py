@@ -80,6 +80,7 @@ from f2tools.fsck.plans import (
     SetNatAddress,
     SetNatIno,
     SetParentName,
+    SetPayload,
     SetPolicy,
     SetTarget,
     SetType,
@@ -179,6 +180,13 @@ SB_FEATURE_LOST = _problem(
     "use it: clusters, attributes, an encoding, a project of several.",
     "the feature is set again",
     plans=(SetFeature,),
+)  # fmt: skip
+SB_PAYLOAD = _problem(
+    "S014", "payload", ERROR, "cp_payload is not that of the checkpoints",
+    "With it no checkpoint is valid, and the volume can't be mounted; with the number of blocks that their bitmaps "
+    "need one is. The check goes on with that.",
+    "set in both superblocks",
+    plans=(SetPayload,),
 )  # fmt: skip
 SB_TOO_LONG = _problem(
     "S013", "too-long", ERROR, "the volume ends where no block address leads",

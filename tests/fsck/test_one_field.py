@@ -983,6 +983,19 @@ def newer_pack_gone(p: Patient) -> dict[str, Any]:
     return {"blkaddr": p.vol.pack.blkaddr}
 
 
+@one("C020", "crash-stress-3", also={"I020"})
+def newer_pack_lowered(p: Patient) -> dict[str, Any]:
+    blkaddr = p.checkpoint(checkpoint_ver=p.vol.cp.checkpoint_ver - 100)
+    return {"blkaddr": blkaddr}
+
+
+@one("S014", "crash-stress-3", also={"I020"})
+def payload_of_none(p: Patient) -> dict[str, Any]:
+    for copy in (0, 1):
+        p.super(copy, cp_payload=3)
+    return {"blkaddr": 0}
+
+
 @one("C017")
 def a_newer_pack_begun(p: Patient) -> dict[str, Any]:
     other = next(pack for pack in p.vol.packs if pack.index != p.vol.pack.index)

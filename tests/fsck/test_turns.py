@@ -18,7 +18,7 @@ from tests.dump.craft import f2
 from tests.images import reference
 
 BITS = (2, 7, 20, 31, 32, 62)
-NAMES = ("crash-namespace", "crash-stress-1", "history-d")
+NAMES = ("crash-namespace", "crash-xattr", "crash-stress-3", "history-d")
 
 
 def with_versions(name: str, directory: Path, newer: int, older: int) -> tuple[Path, int]:
@@ -98,6 +98,18 @@ def test_a_newer_pack_that_is_lowered_counts(name: str, bit: int, tmp_path: Path
     assert shown(image) == wanted(name)
     judged = judges.fsck(image)
     assert judged.rc == 0, judged.output
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_of_two_packs_with_one_version_the_newer_counts(name: str, tmp_path: Path) -> None:
+    """The kernel takes the first."""
+    version = with_versions(name, tmp_path / "as it was", 0, 0)[1]
+    image, _ = with_versions(name, tmp_path, 0, version ^ (version - 1))
+    with Volume(open_device(reference(name).path)) as volume:
+        second = volume.pack.index == 1
+    assert ("C020" in found(image)) == second
+    assert f2("fsck", "-y", image).code in (0, 1)
+    assert shown(image) == wanted(name)
 
 
 def test_packs_that_lead_to_the_same_nodes_are_left_alone(tmp_path: Path) -> None:

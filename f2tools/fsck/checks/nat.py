@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from f2tools.f2fs.layout.constants import CP_CRC_RECOVERY_FLAG, F2FS_META_INO, F2FS_NODE_INO, NEW_ADDR, OFFSET_BIT_SHIFT
+from f2tools.f2fs.layout.nat import NatBlock
+from f2tools.f2fs.volume.nat import RESERVED_NODES
 from f2tools.fsck import problems
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.newest import newer_copies
@@ -47,6 +49,29 @@ def check_addresses(scan: Scan) -> Iterator[Finding]:
             problem, area="nat", blkaddr=nat_block(scan, nid), nid=nid, ino=int(scan.nat_ino[row]),
             found=f"{addr:#x}", repair=FindNode(nid),
         )  # fmt: skip
+
+
+def check_overridden(scan: Scan) -> Iterator[Finding]:
+    """Entries that the journal overrides are fit for one, too.
+
+    The kernel reads the whole table before the journal, and refuses an address that was never written; see
+    scan_nat_page() in fs/f2fs/node.c.  fsck.f2fs takes one without an inode for damage.
+    """
+    image, per = scan.image, scan.geo.nat_entries_per_block
+    for entry in image.summaries.journals.nat:
+        nid = int(entry["nid"])
+        if nid < RESERVED_NODES:
+            continue
+        block = image.block(int(image.nat.blkaddrs[nid // per]))
+        row = NatBlock.at(scan.geo.block_size).table(block)[0]["entries"][nid % per]
+        ino, addr = int(row["ino"]), int(row["block_addr"])
+        if addr and (not ino or not scan.geo.in_main(addr)):
+            problem = problems.NAT_OUTSIDE if ino else problems.NAT_INO
+            yield Finding(
+                problems.NAT_NEVER_WRITTEN if addr == NEW_ADDR else problem, area="nat", blkaddr=nat_block(scan, nid),
+                nid=nid, found=f"{addr:#x}" if ino else ino, note="the journal overrides it",
+                repair=SetNatAddress(nid, int(entry["ne"]["block_addr"])),
+            )  # fmt: skip
 
 
 def check_shared(scan: Scan) -> Iterator[Finding]:
@@ -166,6 +191,6 @@ def nat_block(scan: Scan, nid: int) -> int:
 
 
 CHECKS = (
-    check_reserved, check_addresses, check_shared, check_footers, check_offsets, check_versions, check_lost_blocks,
-    check_behind,
+    check_reserved, check_addresses, check_overridden, check_shared, check_footers, check_offsets, check_versions,
+    check_lost_blocks, check_behind,
 )  # fmt: skip

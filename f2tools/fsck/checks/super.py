@@ -40,7 +40,15 @@ from f2tools.fsck.derive.derive import sample_of_inodes, with_extra_attr
 from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.findings import Finding
-from f2tools.fsck.plans import ClearQuotaIno, ClearRecords, CopySuperblock, Lengthen, SetEncoding, SetFeature
+from f2tools.fsck.plans import (
+    ClearQuotaIno,
+    ClearRecords,
+    CopySuperblock,
+    Lengthen,
+    SetEncoding,
+    SetFeature,
+    SetPayload,
+)
 
 NEED_EXTRA = ("project_quota", "inode_checksum", "flexible_inline_xattr", "inode_crtime", "compression")
 
@@ -87,6 +95,11 @@ def check_lost(image: Image) -> Iterator[Finding]:
             problems.SB_GEOMETRY, area="sb", blkaddr=image.super_index, found=image.doubted_block_size,
             expected=image.sb.log_blocksize, note="log_blocksize: no node is where the node address table says",
             repair=CopySuperblock(image.super_index),
+        )  # fmt: skip
+    if image.payload_was is not None:
+        yield Finding(
+            problems.SB_PAYLOAD, area="sb", blkaddr=image.super_index, found=image.payload_was,
+            expected=image.sb.cp_payload, repair=SetPayload(),
         )  # fmt: skip
     if image.super_derived:
         said = f"main area at {image.sb.main_blkaddr:#x}, {image.sb.segment_count_main} segments"

@@ -24,6 +24,8 @@ from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import (
     BLOCK_SIZES,
     BLOCKS_PER_SEG,
+    CP_LARGE_NAT_BITMAP_FLAG,
+    CP_ORPHAN_PRESENT_FLAG,
     F2FS_DEVICE_ALIAS_FL,
     F2FS_EXTRA_ATTR,
     F2FS_FEATURE_EXTRA_ATTR,
@@ -40,6 +42,8 @@ from f2tools.f2fs.layout.hashes import f2fs_crc32, inode_checksum
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.quota import QUOTA_MAGICS
 from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.f2fs.volume.areas import ceil_div
+from f2tools.f2fs.volume.checkpoint import Pack, read_packs
 from f2tools.f2fs.volume.derived import best_pack, crc_right, derived_pack, features_in_use, known_nodes
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
@@ -258,6 +262,44 @@ def of_another_block_size(device: Device, sb: SuperBlock) -> SuperBlock | None:
         if other.log_blocksize != sb.log_blocksize and _sound_once_sealed(other) and _fits(device, other) > SOME_FIT:
             return other
     return None
+
+
+def with_payload(device: Device, sb: SuperBlock) -> SuperBlock | None:
+    """The superblock with the cp_payload that the packs have, where none of them fits to its own; None else.
+
+    The payload takes the version bitmap of the SIT, where it and that of the NAT have no room behind the head; see
+    `nat_segments`, and f2fs_prepare_super_block() in mkfs/f2fs_format.c.
+    """
+    packs = read_packs(device, Geometry.of(sb))
+    if any(_has_room(pack, sb) for pack in packs):
+        return None
+    for pack in packs:
+        head = pack.head[: 1 << sb.log_blocksize]
+        if not head or not crc_right(head, pack.cp):
+            continue
+        other = SuperBlock.parse(sb.build())
+        over = _over(pack.cp, len(head))
+        if over and not pack.cp.ckpt_flags & CP_LARGE_NAT_BITMAP_FLAG:
+            over = pack.cp.sit_ver_bitmap_bytesize
+        other.cp_payload = ceil_div(over, len(head))
+        if other.cp_payload == sb.cp_payload or not _sound_once_sealed(other):
+            continue
+        if _has_room(read_packs(device, Geometry.of(other))[pack.index], other):
+            return other
+    return None
+
+
+def _over(cp: Checkpoint, block_size: int) -> int:
+    """Bytes of the version bitmaps for which the block of the head has no room."""
+    return max(0, cp.sit_ver_bitmap_bytesize + cp.nat_ver_bitmap_bytesize - (block_size - 4 - Checkpoint.size))
+
+
+def _has_room(pack: Pack, sb: SuperBlock) -> bool:
+    """Whether a pack is valid with this payload, has room for its bitmaps, and orphan blocks where a flag says so."""
+    if not pack.valid or (not sb.cp_payload and _over(pack.cp, 1 << sb.log_blocksize)):
+        return False
+    orphans = pack.cp.cp_pack_start_sum - 1 - sb.cp_payload
+    return bool(orphans) == bool(pack.cp.ckpt_flags & CP_ORPHAN_PRESENT_FLAG)
 
 
 def rival(device: Device, chosen: SuperBlock, other: SuperBlock) -> SuperBlock | None:

@@ -42,6 +42,7 @@ from f2tools.fsck.derive.derive import (
     of_another_block_size,
     rival,
     with_features,
+    with_payload,
 )
 from f2tools.fsck.facts.refitted import refitted_pack
 from f2tools.fsck.facts.segments import Segments
@@ -125,7 +126,8 @@ class Image:
         self.missing_bytes = self.end_bytes - self.there_bytes + sum(length for _, _, length in self.raw.gaps)
         self.raw.make_room(self.end_bytes)
         self._refresh()
-        self.packs: tuple[Pack, Pack] = read_packs(self.device, self.geo)
+        self.payload_was: int | None = None  # what the superblock says, where the checkpoints have another one
+        self.packs: tuple[Pack, Pack] = self._fitting_packs()
         self.pack_patches: list[Patch] = []
         self.pack_put_together = False  # from what is left of it, or from a scan, which is `pack_derived`
         self.pack_derived = False
@@ -241,6 +243,15 @@ class Image:
             self.super_patches = patches_of(other)
             self._assume(self.super_patches)
         return other or chosen.sb
+
+    def _fitting_packs(self) -> tuple[Pack, Pack]:
+        fitting = with_payload(self.device, self.sb)
+        if fitting is not None:
+            self.payload_was = self.sb.cp_payload
+            self.sb, self.geo = fitting, Geometry.of(fitting)
+            self.super_patches = patches_of(fitting)
+            self._assume(self.super_patches)
+        return read_packs(self.device, self.geo)
 
     def _pack(self) -> Pack | None:
         self.turn = out_of_turn(self.device, self.geo, self.packs)

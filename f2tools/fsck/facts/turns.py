@@ -2,7 +2,8 @@
 
 The packs take turns and each checkpoint has the version after that of the one before: f2fs_write_checkpoint() in
 fs/f2fs/checkpoint.c.  Two sound packs whose versions are further apart are no such pair, so one was hit where the
-checksum did not tell: in memory, before it was made.  Which pack is the newer one is then said by the nodes that only
+checksum did not tell: in memory, before it was made.  Two with one version are what fsck.f2fs leaves, if they lead to
+the same nodes.  Which pack is the newer one is then said by the nodes that only
 one of them leads to: they have the versions of the checkpoints before which they were written.  As long as both packs
 are there nothing was written since, for the next checkpoint takes the place of one.
 """
@@ -26,7 +27,8 @@ from f2tools.f2fs.volume.summary import Summaries
 Patch = tuple[int, bytes]
 NODES_AT_ONCE = 4096
 GAP = 2  # one more than a turn: whoever goes on from the older pack leaves out the version of the newer one
-FAR = 1 << 24  # checkpoints: nodes further from each other say nothing
+FAR = 1 << 24  # checkpoints: a node that is further from the others was hit
+OF_MKFS = 1  # the version of the nodes that mkfs makes
 
 
 class Turn(NamedTuple):
@@ -43,7 +45,7 @@ def out_of_turn(device: Device, geo: Geometry, packs: tuple[Pack, Pack]) -> Turn
     first, second = (pack.cp.checkpoint_ver for pack in packs)
     if not (packs[0].valid and packs[1].valid) or not first or not second:  # mkfs leaves a zero
         return None
-    if (first - second + GAP) % (1 << 64) <= 2 * GAP:
+    if (first - second) % (1 << 64) in (1, GAP, (1 << 64) - 1, (1 << 64) - GAP):
         return None
     counts = choose_pack(packs)
     other = packs[1 - counts.index]
@@ -51,7 +53,7 @@ def out_of_turn(device: Device, geo: Geometry, packs: tuple[Pack, Pack]) -> Turn
         newest = [_newest_of(device, geo, pack, than) for pack, than in ((counts, other), (other, counts))]
     except (F2fsError, ValueError, IndexError):
         return None
-    if newest[0] is None or newest[1] is None or not 0 < (newest[1] - newest[0]) & U32_MAX < FAR:
+    if newest[0] is None or newest[1] is None or not 0 < (newest[1] - newest[0]) & U32_MAX < 1 << 31:
         return None
     # The one that is newer keeps its version where its own nodes bear that out: they come right before it.
     if 0 < (other.cp.checkpoint_ver - newest[1]) & U32_MAX < FAR:
@@ -73,6 +75,8 @@ def _newest_of(device: Device, geo: Geometry, pack: Pack, other: Pack) -> int | 
         some = nids[start : start + NODES_AT_ONCE]
         footers = footers_of(device.read_blocks(places[some], geo.block_size))
         found = np.append(found, low_cp_ver(footers)[footers["nid"] == some].astype(np.int64))
+    if (found != OF_MKFS).any():
+        found = found[found != OF_MKFS]
     if not found.size:
         return None
     middle = int(np.median(found))  # the version wraps, and a footer may have been hit

@@ -57,6 +57,7 @@ def _serve(plan: type[P], *together: Phase, **each: Handler[P]) -> None:
 
 
 _serve(plans.Lengthen, Phase.SETTLE)
+_serve(plans.SetPayload, Phase.SETTLE)
 _serve(plans.PutTogetherPack, Phase.SETTLE)
 _serve(plans.CutChain, end_chain=chain.cut_chain)
 _serve(plans.LinkChain, end_chain=chain.link_chain)

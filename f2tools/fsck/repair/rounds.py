@@ -292,7 +292,9 @@ class Repairer:
             else:
                 longer = [f"the file is made {image.end_bytes} bytes long again"]
             self.done += [f"S009 {text}, with zeros at its end" for text in longer]
-        if image.super_patches:
+        if image.payload_was is not None:
+            self.done.append(f"S014 cp_payload {image.sb.cp_payload}, not {image.payload_was}")
+        elif image.super_patches:
             self.done.append("S001 superblock put together from what is left of it")
         self.newer = newer_state(image)
         self.guesses.pack_derived = image.pack_derived
