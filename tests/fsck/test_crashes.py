@@ -16,6 +16,7 @@ import pytest
 
 import f2tools
 from f2tools.dump.manifest import manifest
+from f2tools.f2fs.layout.constants import DENT_BIT_SHIFT
 from f2tools.f2fs.layout.footers import footer_in
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.write.recovered import open_recovered
@@ -58,6 +59,32 @@ def test_the_first_of_two_copies_in_a_segment_is_the_older_one_whatever_a_garble
         data = random.Random(seed).randbytes(good.block_size)
         monkeypatch.setattr(crashes, "damage", lambda *_, data=data: [(blkaddr * good.block_size, data)])
         assert crashes.judged("crash-append-inline", 4, tmp_path, peer=False).wrong == ""
+
+
+def test_what_was_fsynced_takes_no_name_of_an_older_directory_from_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory is an older copy, in which a file has the name that it had before a rename."""
+    good = crashes.truth("crash-stress-2").good
+    with f2tools.open(good.path) as volume:
+        blkaddr = volume.path("/s").inode.blkaddr
+    monkeypatch.setattr(crashes, "damage", lambda *_: [(blkaddr * good.block_size, bytes(good.block_size))])
+    assert crashes.judged("crash-stress-2", 0, tmp_path, peer=False).wrong == ""
+
+
+def test_a_mark_that_asks_for_a_name_is_not_believed_of_a_file_of_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It remembers a name that it had before a rename, and that is another file's now."""
+    facts = crashes.truth("crash-stress-0")
+    inode = facts.chain[-1]
+    assert inode.is_inode
+    flag = (inode.blkaddr + 1) * facts.good.block_size - NodeFooter.size + NodeFooter.offset_of("flag")
+    with facts.good.path.open("rb") as disk:
+        disk.seek(flag)
+        word = disk.read(1)[0]
+    monkeypatch.setattr(crashes, "damage", lambda *_: [(flag, bytes([word | 1 << DENT_BIT_SHIFT]))])
+    assert crashes.judged("crash-stress-0", 0, tmp_path, peer=False).wrong == ""
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ class _Applier:
                 raise _Wrong(f"a size of {source.i_size} bytes is more than an inode can map")
             self._fields(inode, source)
             if file.dentry == index:
-                self._name(inode, source)
+                self._name(inode, source, new=file.created is not None)
             self._inline_xattr(inode, source)
         elif node.offset == XATTR_NODE_OFFSET:
             self._xattr_node(inode, block)
@@ -209,8 +209,12 @@ class _Applier:
         inode.set(i_inline=inode.i_inline & ~kept | source.i_inline & kept)
         vol.nodes.touch(inode)
 
-    def _name(self, inode: LiveInode, source: Inode) -> None:
-        """Add the name that the inode remembers, in the place of another file's; see recover_dentry()."""
+    def _name(self, inode: LiveInode, source: Inode, new: bool) -> None:
+        """Add the name that the inode remembers, in the place of another file's; see recover_dentry().
+
+        Only an inode that is `new` since the checkpoint asks for its name: f2fs_need_dentry_mark().  Of another one the
+        mark was hit, and the name may be one that it had before a rename: nobody's file goes for it.
+        """
         vol = self._vol
         directory, name = vol.live(source.i_pino), source.name
         odd = name in (b"", b".", b"..") or (not directory.encrypted and (b"/" in name or b"\0" in name))
@@ -218,7 +222,7 @@ class _Applier:
             raise _Wrong(f"no name {os.fsdecode(name)!r} can be in inode {directory.ino}")
         code = self._stored_hash(directory, source)
         there = vol.names.find(directory, name, code)
-        if there is not None and there.ino == inode.ino:
+        if there is not None and (there.ino == inode.ino or not new):
             return
         if there is not None:
             self._replace(directory, there)
@@ -237,11 +241,12 @@ class _Applier:
 
     def _replace(self, directory: LiveInode, there: Dentry) -> None:
         """The file that had the name before was removed after the checkpoint.  Where the files of a directory have gone
-        since is not known: one that is not empty is kept, as a lost one.
+        since is not known: one that is not empty is kept, as a lost one.  So is any file where the name is one that it
+        may have had long before.
         """
         vol = self._vol
         other = vol.live(there.ino)
-        if not other.is_dir or vol.names.is_empty(other):
+        if directory.ino not in vol.policy.old_names and (not other.is_dir or vol.names.is_empty(other)):
             vol.remove_name(directory, there)
             return
         found = vol.names.find(vol.live(F2FS_ROOT_INO), LOST_FOUND)
@@ -252,7 +257,7 @@ class _Applier:
         vol.names.add(home, place, name, other.ino, file_type(other.i_mode))
         other.set(i_pino=home.ino, i_name=name, i_namelen=len(name))
         vol.nodes.touch(other)
-        if home is not directory:
+        if home is not directory and other.is_dir:
             vol.names.set_parent(other, home.ino)
             directory.set(i_links=max(directory.i_links - 1, 2))
             home.set(i_links=home.i_links + 1)

@@ -143,10 +143,12 @@ def check_features(image: Image) -> Iterator[Finding]:
     if unknown:
         yield Finding(problems.SB_FEATURE_UNKNOWN, area="sb", blkaddr=copy, found=f"{unknown:#x}")
     other = image.super_copies[1 - copy]
-    doubted = other.valid and other.sb is not None and not other.sb.feature & F2FS_FEATURE_RO
+    contradicted = other.valid and other.sb is not None and not other.sb.feature & F2FS_FEATURE_RO
+    doubted = contradicted or sb.segment_count_ssa  # mkfs makes none, nor reserves anything
     if sb.feature & F2FS_FEATURE_RO and doubted and image.pack is not None and image.cp.rsvd_segment_count:
         reserved = image.cp.rsvd_segment_count
-        note = f"ro: the other copy does not say so, and {reserved} segments are reserved for cleaning"
+        why = "the other copy does not say so" if contradicted else f"{sb.segment_count_ssa} segments are the SSA's"
+        note = f"ro: {why}, and {reserved} segments are reserved for cleaning"
         yield Finding(
             problems.SB_FEATURE_CLASH, area="sb", blkaddr=copy, note=note, repair=SetFeature(F2FS_FEATURE_RO, False)
         )

@@ -27,6 +27,7 @@ from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.checkpoint import read_packs, resealed
 from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.f2fs.volume.super import unknown_features
+from f2tools.f2fs.write.policy import Policy
 from f2tools.f2fs.write.refused import find_refused
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.fsck.check import DEFAULT_MEMORY, CheckReport, check
@@ -477,7 +478,7 @@ class Repairer:
         self._recoveries.append(_signature(report))
         trial = Overlay(StaysOpen(self.overlay))
         try:
-            volume = WritableVolume(StaysOpen(trial))
+            volume = WritableVolume(StaysOpen(trial), self._recovering)
             volume.close()
             if volume.recovered is None or not volume.recovered.files:
                 return self._not_recovered(": its files are in no checkpoint, and not whole where they were fsync'ed")
@@ -502,12 +503,16 @@ class Repairer:
         self.done += told
         return True
 
+    @property
+    def _recovering(self) -> Policy:
+        return Policy(old_names=frozenset(self.guesses.older | self.guesses.made))
+
     def _recover_others(self, tree: Tree, refused: list[Finding]) -> bool:
         """Bring back what was fsync'ed, without the nodes that can't be right."""
         trial = Overlay(StaysOpen(self.overlay))
         try:
             bad = find_refused(self.overlay)
-            volume = WritableVolume(StaysOpen(trial), until=bad.stops)
+            volume = WritableVolume(StaysOpen(trial), self._recovering, until=bad.stops)
             volume.checkpoint(unmount=True)  # the chain ends, also where nothing of it came back
             volume.close()
         except (F2fsError, OSError) as error:
