@@ -88,6 +88,8 @@ def recover(
         _must_be_possible(image, plan, force)
         if checkpoint == "newest" and not force:
             _must_be_newest(image, devices)
+        if checkpoint == "newest":
+            plan = replace(plan, quota=_wrong_quota(image, devices))
         _change(image, devices, plan, rollback, until, dry_run, undo, checkpoint)
     _report(plan, image, devices, changes, dry_run, verbose, as_json)
 
@@ -177,6 +179,14 @@ def _must_be_newest(image: str, devices: tuple[str, ...]) -> None:
     again = command_line("f2tools fsck", image, devices=devices)
     why = f"a newer state lies behind this checkpoint, which was hit: {newer}; {again} says more, --force gives it up"
     raise Corrupt(where, why)
+
+
+def _wrong_quota(image: str, devices: tuple[str, ...]) -> list[str]:
+    from f2tools.device import open_device
+    from f2tools.recover.quota import wrong_quota
+
+    with open_device(image, extra=list(devices)) as device:
+        return wrong_quota(device, command_line("f2tools fsck -y --undo FILE", image, devices=devices))
 
 
 def _report(

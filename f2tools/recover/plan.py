@@ -104,6 +104,7 @@ class RecoveryPlan:
     dropped: list[int]  # unknown inodes with fsync marks of which nothing can be made
     refused: list[Bad] = field(default_factory=list)
     behind: list[int] = field(default_factory=list)  # inodes that were fsync'ed behind the end of the chain
+    quota: list[str] = field(default_factory=list)  # what is wrong with it, and stays so; where something is changed
     older: Verdict | None = None  # of the older checkpoint, when that was asked for
 
     def as_dict(self) -> dict[str, Any]:

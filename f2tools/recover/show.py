@@ -51,6 +51,8 @@ def lines_of(plan: RecoveryPlan, image: str, verbose: bool) -> Iterator[str]:
         yield f"can't come: inode {ino} was fsync'ed, but neither the checkpoint nor the log has its beginning"
     for ino in plan.behind:
         yield f"left:       inode {ino} was fsync'ed behind block {plan.end_blkaddr:#x}, where the chain ends"
+    for line in plan.quota:
+        yield f"quota:      {printable(line)}"
     if plan.steps:
         yield ""
         yield from picture(plan)

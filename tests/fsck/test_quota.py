@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,49 @@ def test_right_quota_of_a_crashed_volume_stays_right(tmp_path: Path, monkeypatch
     assert f2("recover", "--apply", image).code == 0
     assert not wrong_users(image)
     judges.fsck_clean(image)
+
+
+def said_by_recover(image: Path, *options: str) -> list[str]:
+    done = f2("recover", *options, image)
+    assert done.code == 0, done.text
+    return [line.split(None, 1)[1] for line in done.text.splitlines() if line.startswith("quota:")]
+
+
+@pytest.mark.parametrize("change", ["--apply", "--rollback"])
+def test_recover_says_that_quota_was_wrong_before_and_stays_so(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = crashed(tmp_path, monkeypatch, flushed=False)
+    wrong = "user 0: 3 files, 28672 bytes, must be 6 files, 65536 bytes"
+    before = image.read_bytes()
+    for options in ((change, "--dry-run"), (change,)):
+        said = said_by_recover(image, *options)
+        assert any(wrong in line for line in said), said
+        assert f"f2tools fsck -y --undo FILE {image}" in said[-1]
+        assert "stays" in said[-1]
+        assert (image.read_bytes() == before) == (len(options) == 2)
+    assert len(wrong_users(image)) == 1
+
+
+def test_recover_says_nothing_of_right_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = crashed(tmp_path, monkeypatch, flushed=True)
+    assert not said_by_recover(image, "--apply", "--dry-run")
+    assert json.loads(f2("recover", "--apply", "--json", image).out)["quota"] == []
+
+
+def test_recover_says_that_quota_is_marked_as_out_of_date_and_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = crashed(tmp_path, monkeypatch, flushed=True)
+    made = Made(image)
+    made.checkpoint(ckpt_flags=made.vol.cp.ckpt_flags | CP_QUOTA_NEED_FSCK_FLAG)
+    made.close()
+    said = json.loads(f2("recover", "--apply", "--json", image).out)["quota"]
+    assert [line for line in said if "marked as out of date" in line], said
+    with reading(image) as volume:
+        assert volume.cp.ckpt_flags & CP_QUOTA_NEED_FSCK_FLAG
+    assert f2("fsck", "-p", image).code == 1
+    assert f2("fsck", image).code == 0
 
 
 def marked(directory: Path, *, right: bool) -> Path:
