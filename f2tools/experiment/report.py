@@ -78,8 +78,8 @@ def _section(report: ExperimentReport) -> str:
         parts.append("<h3>In numbers</h3>" + _table(["", "paper", "here", "why they differ"], rows))
     for picture in outcome.pictures:
         parts.append(f"<h3>{markup(picture.title)}</h3>{svg(picture)}")
-        if picture.note:
-            parts.append(f'<p class="note">{markup(picture.note)}</p>')
+        if picture.said:
+            parts.append(f'<p class="note">{markup(picture.said)}</p>')
     return "".join(parts)
 
 

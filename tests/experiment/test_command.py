@@ -30,6 +30,7 @@ import pytest
 
 from f2tools.errors import Taken, Usage
 from f2tools.experiment import kept
+from f2tools.experiment import report as reporting
 from f2tools.experiment import run as running
 from f2tools.experiment.model import (
     CANT_BE_TOLD,
@@ -37,6 +38,7 @@ from f2tools.experiment.model import (
     VERDICTS,
     Claim,
     Experiment,
+    ExperimentReport,
     Outcome,
     Part,
     Setting,
@@ -45,6 +47,7 @@ from f2tools.experiment.model import (
 )
 from f2tools.experiment.registry import EXPERIMENTS, experiment
 from f2tools.options import progress
+from f2tools.pictures.svg import Line, Picture
 from tests.dump.craft import Result, f2
 from tests.images import ROOT
 
@@ -87,6 +90,14 @@ def test_a_trace_that_has_not_what_its_device_counted_is_said(tmp_path: Path) ->
     )  # fmt: skip
     report = next(running.run([given], Setting(), running.Store(tmp_path / "out"), 1, progress))
     assert [row.here for row in report.outcome.rows] == ["the same in 1 of 2 parts; other in torn: don't rely on those"]
+
+
+def test_the_page_says_where_a_picture_is_cut_off() -> None:
+    lines = [Line("high", "#0072b2", [0, 1], [1, 3000])]
+    picture = Picture("p", "Cut", "lines", "run", "blocks", y_range=(0, 100), lines=lines, note="A note.")
+    outcome = Outcome([], [], [picture])
+    page = reporting.page([ExperimentReport(experiment("fileserver"), Setting(), {}, outcome, 1, 1)], of_all=False)
+    assert "A note. Cut off at the top (blocks): high goes up to 3000." in page
 
 
 def test_what_is_no_scale_or_no_place_is_refused_before_anything_is_done(tmp_path: Path) -> None:
