@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools import newfile
+from f2tools.errors import F2fsError
 from f2tools.ftl.options import DEVICE, MODEL_NAMES, OP, WRITTEN, Shares, options, setting_of, source_of
 from f2tools.options import FileName, force_option, json_option, must_be_free, print_json, progress
 from f2tools.pictures.files import pictures, unfinished
@@ -145,17 +146,26 @@ def sweep(traces: tuple[str, ...], models: tuple[str, ...], ops: list[float], as
 def export(trace: str, form: str, name: str, device: str | None, output: str | None, force: bool) -> None:
     """Write a trace for other tools: fio, or MQSim.
 
+    To the standard output nothing is written before the whole trace was read once, unless it comes from a pipe.
+
     \b
     Example:
       f2tools ftl export sdb --to fio3 --file /dev/nvme0n1 -o sdb.iolog
       f2tools ftl export sdb --to mqsim -o sdb.trace
     """
     from f2tools.ftl.export import export as write
+    from f2tools.ftl.export import read_through
 
     must_be_free(output, force)
+    whole = output is not None or read_through(trace, device)
     with unfinished(output) as file:
         out = io.TextIOWrapper(file, encoding="utf-8", write_through=True) if file else sys.stdout
-        written, left_out = write(trace, form, name, out, device)
+        try:
+            written, left_out = write(trace, form, name, out, device)
+        except F2fsError:
+            if not whole:
+                print("f2tools: only a part of the trace was written", file=sys.stderr)
+            raise
         if file:
             out.flush()
             out.detach()  # type: ignore[attr-defined]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable
 from typing import IO
 
@@ -38,6 +40,18 @@ def export(given: str, form: str, name: str, out: IO[str], device: str | None = 
     if form != "mqsim":
         out.write(f"{last // 1000} {name} close\n" if form == "fio3" else f"{name} close\n")
     return written, left_out
+
+
+def read_through(given: str, device: str | None) -> bool:
+    """Read a trace to its end, as `export` does, so that its errors come before anything is written.
+
+    False, and nothing is read, where it can be read once only: from standard input or a pipe.
+    """
+    if given == "-" or (os.path.exists(given) and stat.S_ISFIFO(os.stat(given).st_mode)):
+        return False
+    for _ in RequestReader(given, device):
+        pass
+    return True
 
 
 def _fio2(requests: Requests, row: int, time: int, name: str) -> str | None:

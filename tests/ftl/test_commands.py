@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from f2tools.ftl import theory
 from f2tools.ftl.cli import ftl
 from f2tools.ftl.models import Setting
 from f2tools.ftl.options import MODEL_NAMES
+from tests.dump.craft import f2
 from tests.trace import traces
 
 
@@ -124,6 +127,25 @@ def test_of_several_devices_one_is_played(tmp_path: Path) -> None:
         with pytest.raises(Usage, match="nothing of device 'nonsense' in it; there are: 8,0, 8,16"):
             run(*words, both, "--device", "nonsense")
     assert not (tmp_path / "o").exists()
+
+
+MSR = "128166372003061629,hm,0,Read,0,4096,1\n" * 5000 + "128166372003061629,hm,1,Read,0,4096,1\n"
+
+
+def test_export_to_standard_output_writes_nothing_where_a_second_device_shows_up_late(tmp_path: Path) -> None:
+    (tmp_path / "msr.csv").write_text(MSR)
+    done = f2("ftl", "export", tmp_path / "msr.csv")
+    assert (done.code, done.out) == (1, b"")
+    assert "a second device, 'hm/1' after 'hm/0'" in done.err
+    assert f2("ftl", "export", tmp_path / "msr.csv", "--device", "hm/1").code == 0
+
+
+def test_what_export_wrote_of_a_trace_that_is_read_once_is_said_to_be_a_part() -> None:
+    words = [sys.executable, "-m", "f2tools", "ftl", "export", "-"]
+    done = subprocess.run(words, input=MSR + MSR, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "a second device, 'hm/1' after 'hm/0'" in done.stderr
+    assert "only a part of the trace was written" in done.stderr
 
 
 def test_what_a_trace_lacks_is_noted(tmp_path: Path) -> None:
