@@ -33,6 +33,7 @@ from f2tools.errors import SeveralLines
 
 INSIDE = Path(__file__).resolve().parent / "inside"
 KEPT_SECONDS = 86400  # a guest that was not used for so long makes room for a new one
+ASKED_SECONDS = 86400  # a downloaded kernel is used for so long before apt is asked again
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PYTHON = "/usr/bin/python3"
@@ -147,6 +148,7 @@ def lock(path: Path) -> Iterator[None]:
 def key(kernel: Kernel, more: Path | None) -> str:
     """Names the guest by its kernel, the host's programs in it and the scripts here."""
     h = hashlib.sha256(kernel.release.encode())
+    h.update(kernel.image.read_bytes())  # another revision has the same release, and says in its image which it is
     ours = [path for place in (INSIDE, more) if place is not None for path in sorted(place.rglob("*"))]
     for path in [Path(__file__), *(p for p in ours if p.is_file() and "__pycache__" not in p.parts)]:
         h.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -183,31 +185,44 @@ def _version(release: str) -> list[list[int]]:
 
 
 def download_kernel(cache: Path) -> Kernel:
-    """Debian's current kernel, unpacked into the cache from its packages; nothing is installed."""
+    """Debian's current kernel, unpacked into the cache from its packages; nothing is installed.
+
+    One that is there is used for a day without asking apt.  Then it makes room for what apt calls current, a revision
+    of the same release too; it stays where apt knows none or can't bring it.
+    """
     tree = cache / "kernel"
-    if found := find_kernel(tree):
-        return found
-    if not which("apt-get") or not which("dpkg-deb"):
-        raise NoGuest(
-            "no kernel with f2fs under /boot and /lib/modules, and no apt-get to download one; install the kernel "
-            "package of your distribution"
-        )
+    there, listed = find_kernel(tree), tree / "packages"
+    if there and listed.exists() and time.time() - listed.stat().st_mtime < ASKED_SECONDS:
+        return there
     try:
         packages = _kernel_packages()
-        with tempfile.TemporaryDirectory(dir=cache, prefix="kernel-") as name:
+        if not there or not listed.exists() or listed.read_text().split() != packages:
+            _unpack_packages(packages, tree)
+    except NoGuest:
+        if not there:
+            raise
+    listed.touch()
+    found = find_kernel(tree)
+    assert found is not None
+    return found
+
+
+def _unpack_packages(packages: list[str], tree: Path) -> None:
+    """Put the files of packages in the place of `tree`, and their names into its file `packages`."""
+    with tempfile.TemporaryDirectory(dir=tree.parent, prefix="kernel-") as name:
+        new = Path(name) / "tree"
+        new.mkdir()
+        try:
             _output("apt-get", "download", *packages, cwd=Path(name))
-            new = Path(name) / "tree"
-            new.mkdir()
             for deb in Path(name).glob("*.deb"):
                 _output("dpkg-deb", "-x", str(deb), str(new))
-            shutil.rmtree(tree, ignore_errors=True)
-            new.rename(tree)
-    except subprocess.CalledProcessError as e:
-        raise NoGuest(f"no kernel with f2fs here, and downloading one failed: {e.stderr.strip()[-300:]}") from e
-    found = find_kernel(tree)
-    if not found:
-        raise NoGuest(f"no f2fs module, or no kernel, in {' '.join(packages)}")
-    return found
+        except subprocess.CalledProcessError as e:
+            raise NoGuest(f"no kernel with f2fs here, and downloading one failed: {e.stderr.strip()[-300:]}") from e
+        if not find_kernel(new):
+            raise NoGuest(f"no f2fs module, or no kernel, in {' '.join(packages)}")
+        (new / "packages").write_text("\n".join(packages) + "\n")
+        shutil.rmtree(tree, ignore_errors=True)
+        new.rename(tree)
 
 
 def _kernel_packages() -> list[str]:
@@ -215,6 +230,11 @@ def _kernel_packages() -> list[str]:
 
     Since Debian 14 linux-image-RELEASE holds no files: it depends on the packages that do, in its own version.
     """
+    if not which("apt-get") or not which("dpkg-deb"):
+        raise NoGuest(
+            "no kernel with f2fs under /boot and /lib/modules, and no apt-get to download one; install the kernel "
+            "package of your distribution"
+        )
     image = next((one for one in _exact_dependencies(KERNEL) if one.startswith("linux-image-")), None)
     if not image:
         raise NoGuest(f"apt knows no {KERNEL} (apt-get update?)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import lzma
+import os
 import random
 import re
 import struct
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from f2tools.guest.build import NoGuest, download_kernel, find_kernel, unpack_kernel
+from f2tools.guest.build import NoGuest, download_kernel, find_kernel, key, unpack_kernel
 from tests.judges import need_tool, run_tool
 
 RELEASE = "7.2.13+deb14-amd64"
@@ -143,6 +144,66 @@ def test_what_is_missing_is_said(repository: Repository, tmp_path: Path) -> None
     repository.publish()
     with pytest.raises(NoGuest, match="no f2fs module.*" + re.escape(BASE)):
         download_kernel(tmp_path)
+
+
+def current(repository: Repository, version: str, files: list[str] | None = None) -> None:
+    """Publish a version of one and the same release."""
+    repository.add("linux-image-amd64", f"{IMAGE} (= {version})", version=version)
+    all_files = [name for names in kernel_files(f"boot/vmlinuz-{RELEASE}", "lib").values() for name in names]
+    repository.add(IMAGE, TOOLS, [f"boot/of-{version}", *all_files] if files is None else files, version)
+    repository.publish()
+
+
+def grown_old(cache: Path) -> None:
+    """Apt was asked long ago."""
+    os.utime(cache / "kernel" / "packages", (0, 0))
+
+
+def test_a_new_revision_of_the_same_release_is_downloaded_when_apt_was_not_asked_for_a_day(
+    repository: Repository, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    for version in ("7.2.13-1", "7.2.13-2"):
+        current(repository, version)
+        before = [path.name for path in cache.glob("kernel/boot/of-*")]
+        download_kernel(cache)
+        assert [path.name for path in cache.glob("kernel/boot/of-*")] == (before or [f"of-{version}"])
+    grown_old(cache)
+    assert download_kernel(cache).release == RELEASE
+    assert [path.name for path in cache.glob("kernel/boot/of-*")] == ["of-7.2.13-2"]
+
+
+@pytest.mark.parametrize("apt", ["knows none", "can't bring it", "brings another thing"])
+def test_an_old_kernel_stays_where_no_newer_one_can_be_had(repository: Repository, apt: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    current(repository, "7.2.13-1")
+    download_kernel(cache)
+    if apt == "knows none":
+        repository.index = []
+        repository.publish()
+    else:
+        current(repository, "7.2.13-2", ["usr/share/doc/nothing"])
+    if apt == "can't bring it":
+        (repository.directory / "packages" / f"{IMAGE}_7.2.13-2.deb").unlink()
+    grown_old(cache)
+    for _ in range(2):
+        assert "vmlinuz" in download_kernel(cache).image.read_text()
+        assert [path.name for path in cache.glob("kernel/boot/of-*")] == ["of-7.2.13-1"]
+    assert {path.name for path in cache.iterdir()} == {"kernel"}
+
+
+def test_a_guest_of_another_revision_of_the_same_release_is_another_guest(tmp_path: Path) -> None:
+    install(tmp_path, RELEASE, f"boot/vmlinuz-{RELEASE}")
+    kernel = find_kernel(tmp_path)
+    assert kernel is not None
+    names = set()
+    for version in ("7.2.13-1", "7.2.13-2", "7.2.13-2"):
+        kernel.image.write_text(f"#1 SMP Debian {version}")
+        names.add(key(kernel, None))
+    assert len(names) == 2
+    assert all(name.startswith(RELEASE) for name in names)
 
 
 def install(root: Path, release: str, image: str, lib: str = "lib") -> None:
