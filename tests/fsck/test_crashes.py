@@ -21,6 +21,8 @@ from f2tools.f2fs.layout.footers import footer_in
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.write.recovered import open_recovered
 from f2tools.fsck.checks import recovery as chain
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.leaks import Leaks
 from tests import judges
 from tests.dump.craft import f2
 from tests.fsck import crashes
@@ -100,6 +102,23 @@ def test_where_the_journals_are_lost_files_are_as_the_log_has_them_last(
     data = bytes(good.block_size) if lost == "zeros" else random.Random(1).randbytes(good.block_size)
     monkeypatch.setattr(crashes, "damage", lambda *_: [(at, data)])
     assert crashes.judged(name, 0, tmp_path, peer=False).wrong == ""
+
+
+def test_where_the_journals_were_lost_the_log_is_searched_once_in_each_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = reference("crash-sqlite-rollback").copy(tmp_path).path
+    with f2tools.open(image) as volume:
+        at, size = volume.pack.sum_blkaddr * volume.geo.block_size, volume.geo.block_size
+    with image.open("r+b") as disk:
+        disk.seek(at)
+        disk.write(bytes(size))
+    searched: list[Image] = []
+    search = Leaks._search
+    monkeypatch.setattr(Leaks, "_search", lambda leaks: searched.append(leaks._image) or search(leaks))
+    assert f2("fsck", "-y", image).code == 1
+    assert len(searched) > 2
+    assert len({id(state) for state in searched}) == len(searched)
 
 
 def test_a_copy_of_a_node_that_leads_to_what_is_others_is_not_believed(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +92,14 @@ def old_names(scan: Scan, filled: NDArray[np.int64]) -> Iterator[OldName]:
             for entry in DentryArea(block.copy()).entries():
                 if entry.name not in (b".", b".."):
                     yield OldName(directory, entry.name, entry.ino, entry.file_type)
+
+
+def leaks_of(scan: Scan) -> Leaks:
+    """What nobody owns in the state that was scanned, looked for once: the log, too, is searched once for it."""
+    found = _KEPT.get(scan)
+    if found is None:
+        found = _KEPT[scan] = Leaks(scan)
+    return found
 
 
 class Leaks:
@@ -249,3 +258,6 @@ class Leaks:
             if any(item.ino == ino and item.offset == offset for item in found):
                 return nid
         return None
+
+
+_KEPT: WeakKeyDictionary[Scan, Leaks] = WeakKeyDictionary()  # as long as the scan is of use

@@ -15,7 +15,7 @@ from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.node_tree import leads_to_nodes
 from f2tools.fsck.checks.summary import named_by_summaries
 from f2tools.fsck.facts.image import Image
-from f2tools.fsck.facts.leaks import Leaks, LostNode
+from f2tools.fsck.facts.leaks import LostNode, leaks_of
 from f2tools.fsck.facts.scan import Scan
 
 
@@ -25,7 +25,7 @@ def newer_copies(scan: Scan) -> dict[int, LostNode]:
     ages = (version - low_cp_ver(scan.footer)) & CP_VER_LOW
     own = scan.read & (scan.footer["nid"] == scan.nid) & (ages < MOST_VERSIONS)
     found: dict[int, LostNode] = {}
-    leaks = Leaks(scan)
+    leaks = leaks_of(scan)
     for nid in leaks.newest_old():
         row = scan.row_of(nid)
         if row < 0 or not own[row]:

@@ -43,7 +43,7 @@ from f2tools.fsck.checks.recovery import synced_blocks, synced_segnos
 from f2tools.fsck.checks.summary import named_by_summaries
 from f2tools.fsck.checks.tree import lost_inline
 from f2tools.fsck.facts.image import Image
-from f2tools.fsck.facts.leaks import Leaks, LostNode
+from f2tools.fsck.facts.leaks import LostNode, leaks_of
 from f2tools.fsck.facts.nodes import DIRECT, DOUBLE, MISSING, UNKNOWN
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding
@@ -64,7 +64,7 @@ class Work:
         """`freed` are the nids that earlier rounds gave up: what was looked at and left is not taken up again."""
         self.image, self.tree, self.scan = image, tree, tree.scan
         self.surgery = Surgery(image)
-        self.leaks = Leaks(tree.scan)
+        self.leaks = leaks_of(tree.scan)
         self._done = done
         self.adopted: set[int] = set()
         self._freed = set() if freed is None else freed
