@@ -35,6 +35,7 @@ from f2tools.text import join
 
 if TYPE_CHECKING:  # numpy comes with it; help must not wait for that
     from f2tools.edit.session import Session
+    from f2tools.f2fs.write.node import LiveInode
 
 Body = Callable[..., None]
 
@@ -251,8 +252,9 @@ def _make_parents(session: Session, path: Inside) -> None:
     PATHS,
     flag("-r", "-R", "--recursive", help="Directories with all that is in them."),
     flag("-f", "--force", help="No error for what is not there."),
+    flag("--device-alias", help="A file that stands for a device too: the device becomes the volume's."),
 )
-def rm(session: Session, paths: tuple[Inside, ...], recursive: bool, force: bool) -> None:
+def rm(session: Session, paths: tuple[Inside, ...], recursive: bool, force: bool, device_alias: bool) -> None:
     """Remove files.
 
     \b
@@ -269,15 +271,21 @@ def rm(session: Session, paths: tuple[Inside, ...], recursive: bool, force: bool
                 raise
             parent, name = session.parent(path)
             if not found.is_dir:
-                session.volume.unlink(parent, name)
+                _remove(session, found, parent, name, device_alias)
                 session.note("remove", path)
                 continue
             if not recursive:
                 raise IsADirectoryError(errno.EISDIR, "is a directory; -r removes it with all that is in it")
-            _remove_tree(session, parent, name, found.ino, path.path)
+            _remove_tree(session, parent, name, found.ino, path.path, device_alias)
 
 
-def _remove_tree(session: Session, parent: int, name: bytes, ino: int, shown: bytes) -> None:
+def _remove(session: Session, inode: LiveInode, parent: int, name: bytes, device_alias: bool) -> None:
+    if inode.aliases_device and not device_alias:
+        raise PermissionError(errno.EPERM, "stands for a device; with --device-alias that is the volume's")
+    session.volume.unlink(parent, name, alias=device_alias)
+
+
+def _remove_tree(session: Session, parent: int, name: bytes, ino: int, shown: bytes, device_alias: bool) -> None:
     """Remove a directory and what is in it, deepest first, without recursion."""
     stack = [(parent, name, ino, shown, False)]
     met = {ino, F2FS_ROOT_INO}
@@ -289,14 +297,15 @@ def _remove_tree(session: Session, parent: int, name: bytes, ino: int, shown: by
             continue
         stack.append((above, last, number, path, True))
         for child, below in session.names_in(session.live(number)):
-            if session.live(below).is_dir:
+            inside = session.live(below)
+            if inside.is_dir:
                 if below in met:
                     where = Where(ino=below, path=session.shown(path))
                     raise Corrupt(where, "a directory with two names; run f2tools fsck")
                 met.add(below)
                 stack.append((number, child, below, join(path, child), False))
             else:
-                session.volume.unlink(number, child)
+                _remove(session, inside, number, child, device_alias)
                 session.note("remove", join(path, child))
 
 

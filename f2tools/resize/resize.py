@@ -149,7 +149,8 @@ def refuse_what_cannot_be(volume: Volume) -> None:
         extent = file.inode.cached_extent if file.inode.i_flags & F2FS_DEVICE_ALIAS_FL else None
         if extent is not None and extent[2] and extent[1] >= last:  # one that is released has no blocks
             raise Unsupported(
-                "the last device is a file of the volume (a device alias); remove that file first, with f2tools rm"
+                "the last device is a file of the volume (a device alias); remove that file first, with f2tools rm "
+                "--device-alias"
             )
 
 

@@ -190,7 +190,7 @@ def test_a_released_alias_takes_no_content_and_can_be_removed(tmp_path: Path) ->
         with pytest.raises(OSError, match="Input/output error"):
             volume.write(inode.ino, 0, b"x")
         free = volume.statfs()["f_bfree"]
-        volume.unlink(F2FS_ROOT_INO, b"vdb")
+        volume.unlink(F2FS_ROOT_INO, b"vdb", alias=True)
         assert volume.statfs()["f_bfree"] <= free + 1
     assert f2("fsck", case.path, *extra).code == 0
 

@@ -119,7 +119,7 @@ class Attributes(Orphans):
     def set_flags(self, ino: int, flags: int) -> None:
         """chattr: the flags that users may set, FS_*_FL; OSError EINVAL, ENOKEY, ENOTEMPTY, EOPNOTSUPP otherwise.
 
-        Those for directories are for nothing else: see f2fs_fileattr_set().
+        Those for directories are for nothing else: see f2fs_fileattr_set().  EPERM for what stands for a device.
         """
         with self.operation(1, adds=False) as op:
             inode = op.live(ino)
@@ -127,6 +127,8 @@ class Attributes(Orphans):
                 fail(errno.ENOKEY)  # see fscrypt_prepare_setflags(), which comes before all else
             if flags & ~SETTABLE_FLAGS or flags != fitting_flags(inode.i_mode, flags):
                 fail(errno.EOPNOTSUPP)
+            if inode.aliases_device:
+                fail(errno.EPERM)
             changed = (inode.i_flags ^ flags) & SETTABLE_FLAGS
             if changed & F2FS_CASEFOLD_FL:
                 if not self.geo.feature & F2FS_FEATURE_CASEFOLD:

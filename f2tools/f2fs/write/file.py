@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
+from functools import cached_property
 from hashlib import blake2b
 from operator import index
 
 from f2tools.errors import F2fsError
-from f2tools.f2fs.layout.constants import FADVISE_LOST_PINO_BIT
+from f2tools.f2fs.layout.constants import F2FS_FEATURE_DEVICE_ALIAS, F2FS_ROOT_INO, FADVISE_LOST_PINO_BIT
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.write import guard
@@ -123,7 +124,7 @@ class Content(Attributes):
     def fallocate(self, ino: int, mode: int, offset: int, length: int) -> None:
         """fallocate(2); modes as in `holes.Holes.fallocate`."""
         inode = self.live(ino)
-        guard.may_allocate(inode, mode, index(offset))
+        guard.may_allocate(inode, mode, index(offset), self.aliased)
         moved = self.files.blocks_to_move(inode, mode, offset)
         if moved:
             self.require_places(moved, cleaned=False)
@@ -135,6 +136,16 @@ class Content(Attributes):
             self.midway = True
             self.files.fallocate(inode, mode, offset, length)
             self.stamp_at(inode, now, modified=True)
+
+    @cached_property
+    def aliased(self) -> bool:
+        """Whether a file stands for a device of the volume, or did and may again: see f2fs_restore_device_alias()."""
+        if not self.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
+            return False
+        root = self.live(F2FS_ROOT_INO)
+        paths = [device.path.split(b"\0", 1)[0] for device in list(self.sb.devs)[1:]]
+        found = [self.names.find(root, path.rpartition(b"/")[2]) for path in paths if path]
+        return any(entry is not None and self.live(entry.ino).aliases_device for entry in found)
 
     def fsync(self, ino: int, datasync: bool = False) -> None:
         """Make one file safe: its data and its direct nodes, marked for recovery, or a checkpoint where that won't do.

@@ -79,12 +79,12 @@ def may_store(inode: LiveInode, mapper: Mapper, offset: int, count: int) -> None
 
 
 def may_truncate(inode: LiveInode, mapper: Mapper, size: int) -> None:
-    """OSError EPERM, EINVAL, EOPNOTSUPP where a file can't get this size."""
+    """OSError EPERM, EINVAL where a file can't get this size."""
     _may_change(inode, size)
     if inode.i_flags & F2FS_APPEND_FL:
         fail(errno.EPERM)
     if inode.aliases_device:
-        fail(errno.EOPNOTSUPP)
+        fail(errno.EPERM)
     geo = mapper.geo
     if inode.released and size % (inode.cluster_size * geo.block_size):
         fail(errno.EINVAL)
@@ -95,12 +95,19 @@ def may_truncate(inode: LiveInode, mapper: Mapper, size: int) -> None:
         fail(errno.EINVAL)
 
 
-def may_allocate(inode: LiveInode, mode: int, offset: int) -> None:
-    """OSError EPERM, EOPNOTSUPP where fallocate(2) in this mode is refused."""
+def may_allocate(inode: LiveInode, mode: int, offset: int, aliased: bool) -> None:
+    """OSError EPERM, EOPNOTSUPP where fallocate(2) in this mode is refused.
+
+    On a volume with files that stand for devices (`aliased`) nothing is reserved for what is pinned: it could come to
+    lie on such a device, which could not be reserved again.  Linux looks for room elsewhere; see
+    f2fs_dev_is_alloc_blocked() in fs/f2fs/segment.h.
+    """
     _may_change(inode, max(offset, 0))
     if inode.i_flags & F2FS_APPEND_FL and mode & ~FALLOC_FL_KEEP_SIZE:
         fail(errno.EPERM)
     if inode.aliases_device or (mode & ~FALLOC_FL_KEEP_SIZE and (inode.pinned or inode.compressed)):
+        fail(errno.EOPNOTSUPP)
+    if inode.pinned and aliased:
         fail(errno.EOPNOTSUPP)
     if inode.released:  # what is reserved would stand in clusters that have room for nothing more
         fail(errno.EPERM)

@@ -196,7 +196,7 @@ class Namei(Content):
             self.names.check_name(directory, name)
             if self.names.find(directory, name) is not None:
                 fail(errno.EEXIST, name)
-            if inode.is_dir or inode.i_flags & (F2FS_IMMUTABLE_FL | F2FS_APPEND_FL):
+            if inode.is_dir or inode.aliases_device or inode.i_flags & (F2FS_IMMUTABLE_FL | F2FS_APPEND_FL):
                 fail(errno.EPERM, name)
             if inode.i_links >= LINK_MAX:
                 fail(errno.EMLINK, name)
@@ -212,15 +212,18 @@ class Namei(Content):
             self.stamp_at(inode, now)
             self.stamp_at(directory, now, modified=True)
 
-    def unlink(self, parent: int, name: bytes) -> None:
-        """Remove a name; the file goes with its last one, once nobody holds it.  EISDIR for a directory."""
+    def unlink(self, parent: int, name: bytes, *, alias: bool = False) -> None:
+        """Remove a name; the file goes with its last one, once nobody holds it.  EISDIR for a directory.
+
+        EPERM for a file that stands for a device, unless `alias`: the device then becomes the volume's.
+        """
         with self.operation(0) as op:
             directory = op.directory(parent)
             entry = self._entry(directory, name)
             inode = op.live(entry.ino)
             if inode.is_dir:
                 fail(errno.EISDIR, name)
-            self._may_remove(directory, inode, name)
+            self._may_remove(directory, inode, name, alias)
             self.remove_name(directory, entry, inode)
 
     def rmdir(self, parent: int, name: bytes) -> None:
@@ -456,7 +459,10 @@ class Namei(Content):
             fail(errno.ENOENT, name)
         return found
 
-    def _may_remove(self, directory: LiveInode, inode: LiveInode, name: bytes) -> None:
+    def _may_remove(self, directory: LiveInode, inode: LiveInode, name: bytes, alias: bool = False) -> None:
+        """A device is found again by the name of its file, which Linux 7.3 lets nobody take away."""
+        if inode.aliases_device and not alias:
+            fail(errno.EPERM, name)
         if directory.i_flags & F2FS_APPEND_FL or inode.i_flags & (F2FS_IMMUTABLE_FL | F2FS_APPEND_FL):
             fail(errno.EPERM, name)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import subprocess
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import f2tools
-from f2tools.f2fs.layout.constants import F2FS_PIN_FILE
+from f2tools.f2fs.layout.constants import F2FS_NODUMP_FL, F2FS_PIN_FILE
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.volume import Policy, WritableVolume, open_for_writing
 from tests.f2fs.write.consistency import assert_consistent
@@ -80,13 +81,13 @@ def test_a_pinned_file_takes_nothing_where_it_has_no_block(tmp_path: Path) -> No
 # -- one that stands for a device --------------------------------------------------------------------------------------
 
 
-def aliased(directory: Path, name: str = "first.img") -> tuple[Path, Path]:
-    """A volume of two devices, the second of which is the file /second.disk, with something on it."""
+def aliased(directory: Path, name: str = "first.img", alias: str = "second.disk") -> tuple[Path, Path]:
+    """A volume of two devices, the second of which is a file in its root, with something on it."""
     second = directory / "second.img"
     second.write_bytes(random.Random(3).randbytes(48 * MIB).ljust(64 * MIB, b"\0"))
     subprocess.run(
         ["f2tools", "mkfs", name, "--size", "64M", "-O", "device_alias,extra_attr", "-c",
-         f"{second.name}@second.disk", "-q", "-f"],
+         f"{second.name}@{alias}", "-q", "-f"],
         cwd=directory,  # the device table has room for a short path
         check=True,
     )  # fmt: skip
@@ -115,7 +116,9 @@ def test_a_mount_writes_to_an_aliased_device_where_it_lies(server: str, tmp_path
             content[offset : offset + len(data)] = data
         with file.open("ab", buffering=0) as there:
             assert refusal(partial(there.write, b"beyond")) == errno.EIO
-        assert refusal(partial(file.open, "wb")) == errno.EOPNOTSUPP
+        assert refusal(partial(file.open, "wb")) == errno.EPERM
+        for change in (file.unlink, partial(file.rename, file.with_name("new")), partial(os.link, file, f"{file}.2")):
+            assert refusal(change) == errno.EPERM
         assert file.read_bytes() == content
     assert second.read_bytes() == content
     assert_sound(image, second)
@@ -128,13 +131,10 @@ def test_an_aliased_device_keeps_its_size_and_its_place(tmp_path: Path) -> None:
     with open_for_writing(image, [second]) as volume:
         inode = alias_of(volume)
         extent, size = inode.cached_extent, inode.i_size
-        for change in (
-            lambda: volume.truncate(inode.ino, 0),
-            lambda: volume.truncate(inode.ino, size),
-            lambda: volume.fallocate(inode.ino, 0, 0, BLOCK),
-            lambda: volume.fallocate(inode.ino, 3, 0, BLOCK),
-        ):
-            assert refusal(change) == errno.EOPNOTSUPP
+        for length in (0, size):
+            assert refusal(partial(volume.truncate, inode.ino, length)) == errno.EPERM
+        for mode in (0, 3):
+            assert refusal(partial(volume.fallocate, inode.ino, mode, 0, BLOCK)) == errno.EOPNOTSUPP
         assert refusal(lambda: volume.write(inode.ino, size - 1, b"ab")) == errno.EIO
         assert volume.write(inode.ino, 1, b"safe") == 4
         volume.fsync(inode.ino)
@@ -142,6 +142,44 @@ def test_an_aliased_device_keeps_its_size_and_its_place(tmp_path: Path) -> None:
         volume.abandon()
     assert second.read_bytes()[1:5] == b"safe"
     assert_sound(image, second)
+
+
+def test_a_file_that_stands_for_a_device_keeps_its_name_and_its_flags(tmp_path: Path) -> None:
+    """Linux 7.3: f2fs_link(), f2fs_unlink(), f2fs_rename() and f2fs_cross_rename(), f2fs_setflags_common()."""
+    image, second = aliased(tmp_path)
+    with open_for_writing(image, [second]) as volume:
+        volume.create(ROOT, b"other", 0o600)
+        volume.mkdir(ROOT, b"d", 0o755)
+        ino, name = alias_of(volume).ino, b"second.disk"
+        for change in (
+            lambda: volume.link(ino, ROOT, b"new"),
+            lambda: volume.unlink(ROOT, name),
+            lambda: volume.rename(ROOT, name, ROOT, b"new"),
+            lambda: volume.rename(ROOT, name, volume.path("/d").inode.ino, name),
+            lambda: volume.rename(ROOT, b"other", ROOT, name),
+            lambda: volume.rename(ROOT, b"other", ROOT, name, 2),
+            lambda: volume.rename(ROOT, name, ROOT, b"other", 2),
+            lambda: volume.set_flags(ino, F2FS_NODUMP_FL),
+        ):
+            assert refusal(change) == errno.EPERM
+        volume.rename(ROOT, name, ROOT, name)
+        assert alias_of(volume).i_links == 1
+    assert_sound(image, second)
+
+
+def test_what_is_pinned_gets_no_blocks_where_a_device_may_be_wanted_back(tmp_path: Path) -> None:
+    """It is wanted back by the name that the device had."""
+    image, second = aliased(tmp_path, alias="second.img")
+    for removed in (False, True):
+        if removed:
+            with open_for_writing(image, [second]) as volume:
+                volume.unlink(ROOT, b"second.img", alias=True)
+        with open_for_writing(image, [second]) as volume:
+            ino = volume.create(ROOT, b"swap%d" % removed, 0o600)
+            volume.fallocate(ino, 0, 0, BLOCK)
+            pin(volume, ino)
+            said = refusal(partial(volume.fallocate, ino, 0, BLOCK, BLOCK))
+            assert said == (None if removed else errno.EOPNOTSUPP)
 
 
 @pytest.mark.parametrize("held", [False, True])
@@ -153,7 +191,7 @@ def test_removing_its_file_gives_a_device_to_the_volume(held: bool, tmp_path: Pa
         free, blocks = volume.statfs()["f_bfree"], inode.cached_extent[2]
         if held:
             volume.hold(inode.ino)
-        volume.unlink(ROOT, b"second.disk")
+        volume.unlink(ROOT, b"second.disk", alias=True)
         if held:
             volume.sync()
             assert volume.statfs()["f_bfree"] == free
@@ -177,7 +215,7 @@ def test_a_device_comes_back_when_the_power_goes_while_its_removed_file_is_open(
         ino = alias_of(volume).ino
         free = volume.statfs()["f_bfree"]
         volume.hold(ino)
-        volume.unlink(ROOT, b"second.disk")
+        volume.unlink(ROOT, b"second.disk", alias=True)
         volume.sync()
         volume.abandon()
     with open_for_writing(image, [second]) as volume:
@@ -190,7 +228,11 @@ def test_the_last_device_is_resized_once_its_file_is_removed(tmp_path: Path) -> 
     resize = ["f2tools", "resize", image, "100M", "--device", second]
     refused = subprocess.run(resize, capture_output=True, text=True, check=False)
     assert refused.returncode == 1
-    assert "f2tools rm" in refused.stderr
-    subprocess.run(["f2tools", "rm", f"{image}:/second.disk", "--device", second], check=True)
+    assert "f2tools rm --device-alias" in refused.stderr
+    remove = ["f2tools", "rm", f"{image}:/second.disk", "--device", second]
+    refused = subprocess.run(remove, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "--device-alias" in refused.stderr
+    subprocess.run([*remove, "--device-alias"], check=True)
     subprocess.run(resize, check=True, capture_output=True)
     assert_sound(image, second)
