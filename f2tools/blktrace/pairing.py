@@ -11,6 +11,7 @@ import copy
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,18 @@ from f2tools.blktrace.damage import Gap
 from f2tools.blktrace.losses import Losses
 from f2tools.blktrace.paired import Bios, Requests, joined
 from f2tools.blktrace.records import FLUSHES, SECTOR, C, D, Events, Q, R, X
+from f2tools.blktrace.waiting import Waiting
 from f2tools.blktrace.windows import KIND_D, KIND_ODD, KIND_Q, Matched, Stretch
 
 Ints = NDArray[np.int64]
 MAX_PENDING = 1 << 16
+APART = 1 << 10  # with more under way, what no event touches waits apart
 MAX_SEARCH = 256  # entries looked through for an odd match; more only a forged trace has
 # The end of a request and the issue of the next one at its place: where fewer events are lost, no other request's
 # completion is taken for its own.
 MISTAKABLE = 2
+_OF_PIECE = attrgetter("queued", "sector", "end", "cls")
+_OF_LIVE = attrgetter("issued", "start", "end", "cls", "sector")
 
 
 @dataclass
@@ -109,6 +114,8 @@ class Pairer:
         self.with_bios = bios
         self._queued: dict[int, list[QueuedPiece]] = {}  # by device
         self._live: dict[int, list[LiveRequest]] = {}
+        self._waiting: dict[int, Waiting] = {}  # by device, what is not among the above
+        self._sorted = False  # whether nothing was fed since `border`
         self._losses = Losses()
 
     def add_gaps(self, gaps: list[Gap]) -> None:
@@ -118,21 +125,26 @@ class Pairer:
     @property
     def pending(self) -> tuple[int, int]:
         """(bios not issued, requests not completed)."""
-        return sum(map(len, self._queued.values())), sum(map(len, self._live.values()))
+        waiting = [each.counts for each in self._waiting.values()]
+        queued, live = sum(map(len, self._queued.values())), sum(map(len, self._live.values()))
+        return queued + sum(bios for bios, _ in waiting), live + sum(requests for _, requests in waiting)
 
     def border(self) -> None:
         """Put in order what is under way here; later results depend on nothing else, while no events are lost."""
         for pieces in self._queued.values():
-            pieces.sort(key=lambda piece: (piece.queued, piece.sector, piece.end, piece.cls))
+            pieces.sort(key=_OF_PIECE)
         for lives in self._live.values():
-            lives.sort(key=lambda live: (live.issued, live.start, live.end, live.cls, live.sector))
+            lives.sort(key=_OF_LIVE)
             for live in lives:
-                live.bios.sort(key=lambda piece: (piece.queued, piece.sector, piece.end, piece.cls))
+                live.bios.sort(key=_OF_PIECE)
+        self._sorted = True
         self._queued = {device: pieces for device, pieces in sorted(self._queued.items()) if pieces}
         self._live = {device: lives for device, lives in sorted(self._live.items()) if lives}
 
     def under_way(self) -> Pending:
         """A copy of what is under way, put in order, to go on with elsewhere."""
+        for device in list(self._waiting):
+            self._call_all(device)
         self.border()
         return copy.deepcopy((self._queued, self._live))
 
@@ -146,7 +158,7 @@ class Pairer:
             self.counts.never_issued + self.pending[0],
             self.counts.never_completed + self.pending[1],
         )
-        self._queued, self._live = {}, {}
+        self._queued, self._live, self._waiting = {}, {}, {}
 
     def feed(self, events: Events, cls: NDArray[np.uint8]) -> tuple[Requests, Bios]:
         """Pair the next events; `cls` is `classes()` of them."""
@@ -155,15 +167,37 @@ class Pairer:
         stretch = Stretch(events, cls, self.with_bios)
         for device in stretch.devices:
             start = 0
+            self._set_apart(device, events)
             while start < len(events):
                 pieces, lives = self._queued.get(device, []), self._live.get(device, [])
                 matched, start = stretch.window(device, start, _columns(pieces, lives))
                 if not len(matched.rows):
                     break
                 self._take(_Items(pieces, lives, matched.rows, events, cls), device, matched, found)
+        self._sorted = False
         if not self.has_gaps:
             return Requests.of(found.requests + found.doubtful_requests), Bios.of(found.bios + found.doubtful_bios)
         return self._measured(found), self._measured_bios(found)
+
+    # -- what no event touches --------------------------------------------------------------------------------------
+
+    def _set_apart(self, device: int, events: Events) -> None:
+        """Let wait what none of these events touches, which pairing would leave as it is; call what one touches."""
+        pieces, lives = self._queued.get(device, []), self._live.get(device, [])
+        if device not in self._waiting and len(pieces) + len(lives) <= APART:
+            return
+        waiting = self._waiting.setdefault(device, Waiting())
+        pieces, lives, called = waiting.exchange(pieces, lives, [live.doubtful for live in lives], events)
+        if called and self._sorted:
+            pieces.sort(key=_OF_PIECE)
+            lives.sort(key=_OF_LIVE)
+        self._queued[device], self._live[device] = pieces, lives
+
+    def _call_all(self, device: int) -> None:
+        """Put what waits with the others again."""
+        pieces, lives = self._waiting.pop(device).call()
+        self._queued[device] = pieces + self._queued.get(device, [])
+        self._live[device] = lives + self._live.get(device, [])
 
     # -- one device, one window ---------------------------------------------------------------------------------
 
@@ -196,6 +230,9 @@ class Pairer:
 
     def _bound(self, device: int) -> None:
         """Give up what has been pending for too long among too many."""
+        bios, requests = self._waiting[device].counts if device in self._waiting else (0, 0)
+        if max(len(self._queued[device]) + bios, len(self._live[device]) + requests) > MAX_PENDING and bios + requests:
+            self._call_all(device)
         queued, live = self._queued[device], self._live[device]
         if len(queued) > MAX_PENDING:
             queued.sort(key=lambda piece: piece.queued)

@@ -17,6 +17,7 @@ from f2tools.blktrace.losses import Losses
 from f2tools.blktrace.pairing import Pairer
 from f2tools.blktrace.records import Events, classes
 from f2tools.blktrace.sources import open_trace
+from f2tools.blktrace.windows import Stretch
 from tests.trace import traces
 from tests.trace.traces import DISCARD, FLUSH, READ, WRITE, Ev, request
 
@@ -246,3 +247,51 @@ def test_losses_are_added_up_by_span(parts: list[list[tuple[int, int, int]]], sp
         ]
         assert losses.touching(start, end).tolist() == expected
     assert bool(losses) == bool(gaps)
+
+
+def mixed(seed: int, count: int = 3000) -> list[Ev]:
+    """Requests of many lengths at few and at many places, of which every tenth event is lost."""
+    random_ = random.Random(seed)
+    events: list[Ev] = []
+    for n in range(count):
+        sectors = random_.choice([8, 8, 8, 24, 64])
+        sector = random_.randrange(40 if n % 2 else 100_000) * 8
+        start = n * 1000 + random_.randrange(900)
+        part = request(start, sector, sectors, random_.choice([READ, WRITE]))
+        if n % 7 == 0:
+            part.append(Ev(start + 5, "R", sector, sectors))
+        events += part
+    return sorted((ev for ev in events if random_.random() > 0.1), key=lambda ev: ev.time)
+
+
+@pytest.mark.parametrize("border", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_waits_apart_changes_nothing(
+    seed: int, border: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Events.concatenate(list(open_trace(str(traces.write(tmp_path, mixed(seed)))).events(payloads=True)))
+    found, most = [], []
+    window = Stretch.window
+    for apart in (1 << 30, 0):
+        seen: list[int] = []
+        monkeypatch.setattr(pairing, "APART", apart)
+        monkeypatch.setattr(pairing, "MAX_PENDING", 600)
+        monkeypatch.setattr(
+            Stretch, "window",
+            lambda self, device, start, pending, seen=seen: seen.append(pending.shape[1]) or window(
+                self, device, start, pending
+            ),
+        )  # fmt: skip
+        pairer, given = Pairer(), []
+        pairer.add_gaps([Gap("x", 0, 0, 1, 1)])
+        for at in range(0, len(whole), 100):
+            part = whole.take(slice(at, at + 100))
+            done, finished = pairer.feed(part, classes(part.category, part.bytes))
+            given.append([column.tolist() for columns in (vars(done), vars(finished)) for column in columns.values()])
+            given.append([pairer.partial, pairer.pending])
+            if border:
+                pairer.border()
+        found.append([given, pairer.under_way(), pairer.counts])
+        most.append(sum(seen))
+    assert found[0] == found[1]
+    assert most[1] < 0.6 * most[0]
