@@ -209,12 +209,16 @@ class LiveNat(Nat):
         """Where a search for free nids should begin."""
         return self._free[0] if self._free else self._scan * self._geo.nat_entries_per_block % self._geo.max_nid
 
+    def look_for_free(self, count: int) -> None:
+        """Find so many free nids, if there are so many, that taking them reads nothing."""
+        while len(self._free) < count and self._scanned <= len(self._have):
+            self._find_free()
+
     def take(self, count: int) -> list[int]:
         """Free nids, rising as long as the table goes on; OSError ENOSPC when there are not so many."""
-        while len(self._free) < count:
-            if self._scanned > len(self._have):
-                raise OSError(errno.ENOSPC, "no free node number")
-            self._find_free()
+        self.look_for_free(count)
+        if len(self._free) < count:
+            raise OSError(errno.ENOSPC, "no free node number")
         taken = list(islice(self._free, count))
         self._free = deque(islice(self._free, count, None))
         self._fresh.update(taken)

@@ -109,7 +109,9 @@ class Attributes(Orphans):
             self.nodes.touch(inode)
 
     def _acls_after_chmod(self, inode: LiveInode, mode: int) -> list[tuple[int, bytes]]:
-        """(name space, value as stored) of the ACL that says what a mode does."""
+        """(name space, value as stored) of the ACL that says what a mode does; the node that it may lie in is held."""
+        if inode.i_xattr_nid:
+            self.nodes.block(inode.i_xattr_nid, inode.ino)
         return [
             (item.index, build_disk(chmod_acl(parse_disk(item.value), mode)))
             for item in xattrs_of(self.nodes, inode)

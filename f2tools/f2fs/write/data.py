@@ -316,8 +316,14 @@ class FileData:
         end, size = offset + count, self.geo.block_size
         if inode.has_inline_data:
             self._look_inline(inode, end)
+            if end > inode.inline_area.size and end <= self._mapper.max_blocks(inode) * size:
+                self._mapper.look_for_nodes(inode, offset // size, -(-end // size))
             return
-        if inode.aliases_device or not count:
+        if inode.aliases_device and count:
+            for number in {at // size for at in (offset, end) if at % size}:  # a device may have to read the rest of it
+                list(self._reader.chunks(inode, number * size, (number + 1) * size))
+            return
+        if not count:
             return
         first, last = offset // size, (end - 1) // size
         if end > self._mapper.max_blocks(inode) * size:
@@ -327,12 +333,10 @@ class FileData:
         if not self._has_pages(inode, first, last):
             if offset % size and first * size < inode.i_size:
                 self.load(inode, first)
-            else:
-                self._mapper.node_of(inode, first)
             if end % size and last * size < inode.i_size:
                 self.load(inode, last)
-            elif last != first:
-                self._mapper.node_of(inode, last)
+            if None in (self._mapper.node_of(inode, first), self._mapper.node_of(inode, last)):
+                self._mapper.look_for_nodes(inode, first, last + 1)
 
     def _look_inline(self, inode: LiveInode, end: int | None = None) -> None:
         """Corrupt where content is to leave the inode, as bytes up to `end` have no room there, and can not."""

@@ -66,16 +66,29 @@ class Holes(FileData):
             page[start:stop] = 0
 
     def look_before_fallocate(self, inode: LiveInode, mode: int, offset: int, length: int) -> None:
-        """Read what `fallocate` needs, but for what it moves: F2fsError before anything has changed."""
-        if offset < 0 or length <= 0:
+        """Read what `fallocate` needs, and look at what it moves: F2fsError before anything has changed."""
+        if offset < 0 or length <= 0 or offset + length > self._mapper.max_blocks(inode) * self.geo.block_size:
             return
+        size, end = self.geo.block_size, offset + length
+        stop = -(-(inode.i_size + length if mode == FALLOC_FL_INSERT_RANGE else end) // size)
+        if not mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_COLLAPSE_RANGE):
+            self._mapper.look_for_nodes(inode, offset // size, min(stop, self._mapper.max_blocks(inode)))
         if inode.has_inline_data:
             self._look_inline(inode)
             return
-        size, end = self.geo.block_size, offset + length
         self._mapper.look(inode, offset // size, None if mode in SHIFTS else -(-end // size))
+        if mode in SHIFTS:
+            self._look_at_blocks(inode, (offset if mode == FALLOC_FL_INSERT_RANGE else end) // size)
         if mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE):
             self.load(inode, *(at // size for at in (offset, end) if at % size))
+
+    def _look_at_blocks(self, inode: LiveInode, first: int) -> None:
+        """Read all that was written from file block `first` on, as it can't be held, but for what pages replace."""
+        mine = self.pages.get(inode.ino, {})
+        for start, stop in self._stretches(inode, first, -(-inode.i_size // self.geo.block_size)):
+            addrs = self._mapper.get(inode, np.arange(start, stop))
+            written = [at for at, addr in enumerate(addrs.tolist(), start) if self.geo.in_main(addr) and at not in mine]
+            self._device.read_blocks(addrs[np.array(written, np.int64) - start], self.geo.block_size)
 
     def fallocate(self, inode: LiveInode, mode: int, offset: int, length: int) -> None:
         """fallocate(2) in the modes that the kernel's f2fs has; OSError EINVAL, EOPNOTSUPP, EFBIG, ENOSPC, EDQUOT."""

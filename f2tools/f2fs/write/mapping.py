@@ -118,6 +118,12 @@ class Mapper:
                 return 0
         return missing + -(-missing // self.geo.addrs_per_block) + 3
 
+    def look_for_nodes(self, inode: LiveInode, first: int, stop: int) -> None:
+        """Find the node numbers that mapping blocks [first, stop) may take: F2fsError before anything has changed."""
+        needed = self.nodes_needed(inode, first, stop)
+        if needed:
+            self._nodes.nat.look_for_free(min(needed, self._space.free_blocks))
+
     def make_nodes(self, inode: LiveInode, some: Iterable[NDArray[np.int64]]) -> None:
         """Make the nodes that mapping these file blocks, which rise, takes; ENOSPC or EDQUOT before anything."""
         self._make(inode, (number for fofs in some for number, _ in self._groups(inode, fofs)))

@@ -9,16 +9,20 @@ import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import f2tools
+from f2tools.device import Device, open_device
+from f2tools.device.base import Wrapper
+from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.constants import F2FS_NODUMP_FL, F2FS_PIN_FILE
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.volume import Policy, WritableVolume, open_for_writing
 from tests.f2fs.write.consistency import assert_consistent
 from tests.f2fs.write.model import BLOCK
-from tests.f2fs.write.volumes import fresh
+from tests.f2fs.write.volumes import Above, fresh
 from tests.mount.mounted import both_servers, mounted
 
 ROOT = 3
@@ -180,6 +184,60 @@ def test_what_is_pinned_gets_no_blocks_where_a_device_may_be_wanted_back(tmp_pat
             pin(volume, ino)
             said = refusal(partial(volume.fallocate, ino, 0, BLOCK, BLOCK))
             assert said == (None if removed else errno.EOPNOTSUPP)
+
+
+ALIAS_OPERATIONS: dict[str, Callable[[WritableVolume], object]] = {
+    "write": lambda volume: volume.write(alias_of(volume).ino, 5, b"new" * 3000),
+    "unlink": lambda volume: volume.unlink(ROOT, b"second.disk", alias=True),
+    "utimens": lambda volume: volume.setattr(alias_of(volume).ino, mtime_ns=5),
+    "setxattr": lambda volume: volume.setxattr(alias_of(volume).ino, "user.new", b"v" * 3000),
+    "fsync": lambda volume: volume.fsync(alias_of(volume).ino),
+}
+
+
+class BadSector(Wrapper):
+    """A device that notes where it is read, and has a byte that can't be."""
+
+    def __init__(self, base: Device) -> None:
+        super().__init__(base)
+        self.bad, self.read = -1, set[int]()
+
+    def pread_into(self, offset: int, buffer: Any) -> None:
+        self.read.add(offset)
+        if offset <= self.bad < offset + memoryview(buffer).nbytes:
+            raise DeviceError("a bad sector")
+        self.base.pread_into(offset, buffer)
+
+
+@pytest.mark.parametrize("name", ALIAS_OPERATIONS)
+def test_what_cant_be_read_refuses_an_alias_something_and_ends_nothing(name: str, tmp_path: Path) -> None:
+    image, second = aliased(tmp_path)
+
+    def opened() -> tuple[WritableVolume, BadSector]:
+        device = BadSector(Above(open_device(image, extra=[second])))
+        volume = WritableVolume(Above(device), seed=1)
+        device.read.clear()
+        return volume, device
+
+    volume, device = opened()
+    ALIAS_OPERATIONS[name](volume)
+    places = sorted(device.read)
+    volume.abandon()
+    for place in places:
+        volume, device = opened()
+        device.bad = place
+        try:
+            ALIAS_OPERATIONS[name](volume)
+        except DeviceError:
+            assert volume.broken is None
+            device.bad = -1
+            inode = alias_of(volume)
+            assert (inode.cached_extent[2] > 0, inode.i_links, inode.i_xattr_nid) == (True, 1, 0)
+            ALIAS_OPERATIONS[name](volume)
+        assert volume.broken is None
+        device.bad = -1
+        volume.sync()
+        volume.abandon()
 
 
 @pytest.mark.parametrize("held", [False, True])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,8 @@ from tests.f2fs.write.consistency import assert_consistent
 from tests.f2fs.write.model import BLOCK
 from tests.f2fs.write.refusals import (
     COLLAPSE,
+    IN_INODE,
+    IN_NODE,
     INSERT,
     OPERATIONS,
     PEOPLE,
@@ -70,6 +73,7 @@ ALL, SOME = bool(os.environ.get("F2_REFUSALS")), 2
 MADE_SAFE = ("fsync", "sync")  # operations that make something safe themselves
 IN_PLACE = ("pinned",)  # what is written over where it lies is old or new block by block
 CUT_SHORT = ("write", "append")  # takes as much as there is room for, and says how much
+READ_TWICE = ("collapse", "insert")  # what is moved is looked at first, and can fail the second time
 NAMELESS = ("release", "give back", "link of a file without a name")
 
 
@@ -215,13 +219,57 @@ def test_an_operation_that_is_refused_something_has_changed_nothing_or_ends_writ
             assert counts(made) == used
             judge_refusal(name, made, before, after, bool(refused % 2))
         else:
-            assert kind in ("segment", *READS)
+            assert kind == "segment" or name.startswith(READ_TWICE)
             with pytest.raises(OSError, match="read-only"):
                 made.finish()
             found = timeless(safe_tree(made.device))
             safe = timeless(safe_tree(started(name, kind).device))
             if not any(word in name for word in IN_PLACE):
                 assert found == safe or (name.startswith(MADE_SAFE) and found == after)
+
+
+def assert_refused(name: str, made: WritableVolume, owner: object, method: str, blkaddr: int | None = None) -> None:
+    """What can't be read, ever, ends an operation, and not all writing; once it can be read, that is done.
+
+    `method` of `owner` reads; `blkaddr` is the block, with that of a device.
+    """
+    twin = started(name, "read")
+    before, used = seen(twin), counts(twin)
+    OPERATIONS[name](twin)
+    real = getattr(owner, method)
+
+    def failing(*asked: Any) -> Any:
+        if blkaddr is None or asked[0] <= blkaddr * BLOCK < asked[0] + memoryview(asked[1]).nbytes:
+            raise DeviceError("a bad sector")
+        return real(*asked)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(owner, method, failing)
+        with pytest.raises(DeviceError):
+            OPERATIONS[name](made)
+    assert made.broken is None
+    assert counts(made) == used
+    judge_refusal(name, made, before, timeless(seen(twin)), save_first=True)
+
+
+@pytest.mark.parametrize("name", ["collapse", "insert", "insert nodes"])
+@pytest.mark.parametrize("block", [39, IN_INODE + IN_NODE + 3])
+def test_a_range_is_not_shifted_where_what_lies_behind_it_has_a_block_that_cant_be_read(name: str, block: int) -> None:
+    made = started(name, "read")
+    inode = made.live(at(made, "/large"))
+    device: Any = made.device
+    assert_refused(name, made, device.base, "pread_into", int(made.mapper.get_one(inode, block)))
+
+
+@pytest.mark.parametrize(
+    "name", ["write far out of the inode", "allocate nodes", "insert nodes", "insert what is reserved"]
+)
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_block_of_the_nat_that_cant_be_read_does_not_end_the_making_of_nodes(name: str, left: int) -> None:
+    """The node numbers that are known to be free are few, and the next ones are in it."""
+    made = started(name, "read")
+    made.nat._free = deque(list(made.nat._free)[:left])
+    assert_refused(name, made, made.nat, "_find_free")
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
