@@ -92,6 +92,7 @@ def load_into(
                         skipped = loader.run(tree.entries)
                         compressed = loader.compressed
                 tree.verify()
+            filling = replace(filling, notes=(*filling.notes, *edit.notes))
         finally:
             tree.close()
     if fill.compress is not None and compressed and not dry_run:

@@ -330,7 +330,7 @@ class Balance(Charging):
                 orphans,
                 unmount,
                 clear_flags=CP_DISABLED_FLAG | CP_DISABLED_QUICK_FLAG,
-                set_flags=CP_QUOTA_NEED_FSCK_FLAG if self._quota_lost else 0,
+                set_flags=CP_QUOTA_NEED_FSCK_FLAG if self.quota_lost else 0,
             )
         except BaseException as error:
             self.stop_writing(_why(error))

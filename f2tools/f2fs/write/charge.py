@@ -34,7 +34,7 @@ class Charging(Zoned):
         self, device: Device, which: Which, policy: Policy, clock: Callable[[], int], seed: int | None
     ) -> None:
         super().__init__(device, which, policy, clock, seed)
-        self._quota_lost = False  # what the quota files say is not to be trusted any more
+        self.quota_lost = ""  # why what the quota files say is not to be trusted any more
         if quota_inos(self.sb):
             self.space.charge = self._charge
 
@@ -48,8 +48,8 @@ class Charging(Zoned):
             return None
         try:
             return self._open_quotas()
-        except (Corrupt, DeviceError):
-            self._quota_lost = True
+        except (Corrupt, DeviceError) as error:
+            self.quota_lost = str(error)
             return None
 
     @property
@@ -136,7 +136,7 @@ class Charging(Zoned):
             if isinstance(error, OSError) and error.errno != errno.ENOSPC:
                 raise
             vars(self)["quotas"] = None
-            self._quota_lost = True
+            self.quota_lost = str(error)
 
 
 def _limit(said: dict[str, int], limit: int, used: int, total: str, *free: str) -> None:
