@@ -85,8 +85,6 @@ class Handlers(Answers):
         entry_timeout = 0.0 if self.files.folds_names(listing.ino) else KNOWN_FOR_SECONDS
         for item in listing.items(self.files, start_id):
             name = item.name
-            if b"/" in name or b"\0" in name:
-                continue
             dots = name in (b".", b"..")
             try:
                 entry = self._attributes(attributes(item.ino))

@@ -232,21 +232,52 @@ class Served:
 
 
 class Listing:
-    """An open directory.  Where its entries may move, or can't change, they are kept as they were."""
+    """An open directory.
+
+    Of a file system that can't change it goes on from where the last request has stopped.  Where entries may move, they
+    are kept as they were.
+    """
 
     def __init__(self, ino: int) -> None:
         self.ino = ino
         self._kept: list[DirEntry] | None = None
+        self._at = -1  # the position at which `_ahead` and then `_rest` stand
+        self._ahead: DirEntry | None = None  # what the last request had no room for
+        self._rest: Iterator[DirEntry] = iter(())
 
     def items(self, files: FileSystem, position: int) -> Iterator[DirEntry]:
-        """The entries from a position on."""
-        ino, writable = self.ino, files.writable
+        """The entries from a position on, without names that no system call takes."""
+        if not files.writable:
+            return self._unchanging(files, position)
+        return (item for item in self._changing(files, position) if _possible(item.name))
+
+    def _changing(self, files: FileSystem, position: int) -> Iterator[DirEntry]:
+        ino = self.ino
         if position == 0:
-            self._kept = None if writable and files.entries_stay(ino) else list(files.entries(ino, 0))
+            self._kept = None if files.entries_stay(ino) else list(files.entries(ino, 0))
         if self._kept is not None:
             waiting = (item for item in self._kept if item.after > position)
-            return (item for item in waiting if files.lookup(ino, item.name) == item.ino) if writable else waiting
+            return (item for item in waiting if files.lookup(ino, item.name) == item.ino)
         return files.entries(ino, position)
+
+    def _unchanging(self, files: FileSystem, position: int) -> Iterator[DirEntry]:
+        if position != self._at:
+            self._ahead, self._rest = None, files.entries(self.ino, position)
+        while True:
+            self._at = -1  # an error may come
+            item = self._ahead or next(self._rest, None)
+            self._ahead, self._at = item, position
+            if item is None:
+                return
+            if _possible(item.name):
+                yield item
+                position = item.after
+            self._ahead = None
+
+
+def _possible(name: bytes) -> bool:
+    """Whether a system call could ask for a name."""
+    return b"/" not in name and b"\0" not in name
 
 
 def privileged(mode: int) -> int:

@@ -101,8 +101,6 @@ class Names(Answers):
         parts: list[bytes] = []
         for item in listing.items(self.files, position):
             name = item.name
-            if b"/" in name or b"\0" in name:
-                continue
             length = len(name)
             size = DIRENT.size + length + -length % 8 + (ENTRY_OUT.size if with_attributes else 0)
             if size > room:
