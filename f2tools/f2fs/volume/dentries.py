@@ -120,6 +120,16 @@ def bucket_blocks(level: int, dir_level: int, code: int) -> tuple[int, int]:
     return level_start(level, dir_level) + code % buckets_in(level, dir_level) * count, count
 
 
+def in_bucket(blocks: NDArray[np.int64], codes: NDArray[np.int64], dir_level: int, depth: int) -> NDArray[np.bool_]:
+    """Whether each block is one of those in which a name with the hash beside it may be, in `depth` levels."""
+    table = np.array(levels(dir_level)[:depth], np.int64).reshape(-1, 3)
+    if not len(table):
+        return np.zeros(blocks.size, bool)
+    level = np.searchsorted(table[:, 0], blocks, "right") - 1
+    first, buckets, count = table[level].T
+    return (level >= 0) & ((blocks - first) // count == codes % buckets)
+
+
 # -- one area -------------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +28,10 @@ from f2tools.f2fs.layout.constants import (
     NULL_ADDR,
 )
 from f2tools.f2fs.volume.dentries import (
+    DOTS,
     Dentry,
     DentryArea,
+    in_bucket,
     inline_to_blocks,
     levels,
     name_hash,
@@ -43,7 +46,8 @@ from f2tools.f2fs.write.node import LiveInode, NodeManager
 from f2tools.f2fs.write.pending import PendingNames
 
 CLEAN_BLOCKS_HELD = 4096
-ASKED_OFTEN = 8  # for a name, before all names of a directory are kept
+ASKED_OFTEN = 8  # for a name, before all names of a small directory are kept
+BLOCKS_AT_ONCE = 256
 NAMES_HELD = 500_000
 SLOT_BITS = 16
 SLASH = ord("/")
@@ -175,27 +179,42 @@ class Directories:
         return Dentry(name, ino, kind, code, number, slot)
 
     def _names_if_worth(self, inode: LiveInode) -> NamePlaces | None:
-        """The names of a directory of several blocks, after many look-ups in it."""
-        if inode.i_size <= 2 * self.geo.block_size:
+        """The names of a directory of several blocks, after as many look-ups in it as it has blocks.
+
+        A look-up costs about as much as reading the names of a block, so this at most doubles what look-ups cost.
+        """
+        have = -(-inode.i_size // self.geo.block_size)
+        if have <= 2:
             return None
         asked = self._asked[inode.ino] = self._asked.get(inode.ino, 0) + 1
-        if asked < ASKED_OFTEN:
+        if asked < max(ASKED_OFTEN, have):
             return None
         self._asked.pop(inode.ino)
         if sum(len(names.places) for names in self._names.values()) > NAMES_HELD:
             self._names.clear()
-        found = [entry for number, area in self.areas(inode) for entry in DentryArea(area).entries(number)]
-        found = [entry for entry in found if entry.name not in (b".", b"..")]
-        codes = name_hashes([entry.name for entry in found]).tolist()
-        places: dict[bytes, int] = {}
-        for entry, code in zip(found, codes, strict=True):
-            if entry.hash_code == code and entry.block in self._bucket(inode, code):
-                places[entry.name] = entry.block << SLOT_BITS | entry.slot
-        if len(places) < len(found):  # names twice, or where they don't belong: only looking finds what the kernel does
+        places = self._places(inode)
+        if places is None:  # names twice, or where they don't belong: only looking finds what the kernel does
             self._asked[inode.ino] = -sys.maxsize
             return None
         names = self._names[inode.ino] = NamePlaces(places)
         return names
+
+    def _places(self, inode: LiveInode) -> dict[bytes, int] | None:
+        """Where each name is; None where one is there twice, or where no look-up by its hash would meet it."""
+        places: dict[bytes, int] = {}
+        count = 0
+        areas = self.areas(inode)
+        while several := list(islice(areas, BLOCKS_AT_ONCE)):
+            found = [entry for number, area in several for entry in DentryArea(area).entries(number)]
+            found = [entry for entry in found if entry.name not in DOTS]
+            codes = name_hashes([entry.name for entry in found]).astype(np.int64)
+            blocks = np.array([entry.block for entry in found], np.int64)
+            hashed = np.array([entry.hash_code for entry in found], np.int64)
+            if not np.all((hashed == codes) & in_bucket(blocks, codes, inode.i_dir_level, inode.i_current_depth)):
+                return None
+            places.update((entry.name, entry.block << SLOT_BITS | entry.slot) for entry in found)
+            count += len(found)
+        return places if len(places) == count else None
 
     def forget_names(self, ino: int) -> None:
         """Forget a directory that is gone; another one may get its number."""
