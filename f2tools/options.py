@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -398,10 +398,32 @@ def emit(lines: Iterable[str]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document; undecodable name bytes stay lone surrogates, as in `os.fsdecode`."""
+    """Print one JSON document; undecodable name bytes stay lone surrogates, as in `os.fsdecode`.
+
+    No more of it is held as text than some hundred kilobytes.
+    """
+    for some in _json_text(value):
+        click.echo(some, nl=False)
+    click.echo()
+
+
+def _json_text(value: Any) -> Iterator[str]:
     import json
 
-    click.echo(json.dumps(value, indent=1, default=_json_default))
+    pieces = json.JSONEncoder(indent=1, default=_json_default).iterencode(value)
+    while some := "".join(islice(pieces, PIECES_AT_ONCE)):
+        yield some
+
+
+class MadeForJson(list[Any]):
+    """A list in a document for `print_json` whose items are made as they are printed, and not held."""
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        super().__init__(islice(items, 1))  # an empty list is printed in another way
+        self._further = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return chain(super().__iter__(), self._further)
 
 
 class JsonArray:
@@ -412,12 +434,9 @@ class JsonArray:
 
     def add(self, item: Any) -> None:
         """Print an item, of which no more is held as text than some hundred kilobytes."""
-        import json
-
         click.echo(",\n " if self._begun else "[\n ", nl=False)
         self._begun = True
-        pieces = json.JSONEncoder(indent=1, default=_json_default).iterencode(item)
-        while some := "".join(islice(pieces, PIECES_AT_ONCE)):
+        for some in _json_text(item):
             click.echo(some.replace("\n", "\n "), nl=False)
 
     def end(self) -> None:

@@ -141,10 +141,10 @@ def file_map_lines(volume: Volume) -> Iterator[str]:
 
 def blocks_of_file(volume: Volume, inode: Inode) -> str:
     """` 6657-6660 0 7000`: runs of blocks in the order of the file, 0 for each block of a hole."""
-    from f2tools.dump.mapping import file_map
+    from f2tools.dump.mapping import parts_of
 
     parts: list[str] = []
-    for part in file_map(volume, inode)["extents"]:
+    for part in parts_of(volume, inode, []):
         if part["kind"] == "extent":
             first, count = part["blkaddr"], part["count"]
             parts.append(f" {first}" if count == 1 else f" {first}-{first + count - 1}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from f2tools.dump.nodes import runs
@@ -24,26 +24,31 @@ def file_map(vol: Volume, inode: Inode) -> dict[str, Any]:
     past i_size (preallocated blocks, a Merkle tree) is shown too.  `fragments` counts the runs on the disk.  Where a
     node can't be read the map ends, and `problems` says why.
     """
-    if inode.has_inline_data or inode.has_inline_dentry:
-        parts = [{"kind": "inline", "fofs": 0, "count": 0, "blkaddr": inode.blkaddr, "bytes": inode.i_size}]
-        for part in parts:
-            part |= _place(vol, inode.blkaddr, 1)
-        return _head(vol, inode) | {"fragments": 0, "mapped_blocks": 0, "extents": parts, "problems": []}
-    items: list[Extent | Cluster] = []
     problems: list[str] = []
+    parts = list(parts_of(vol, inode, problems))
+    return _head(vol, inode) | _counted(parts) | {"extents": parts, "problems": problems}
+
+
+def counts_of(vol: Volume, inode: Inode) -> dict[str, Any]:
+    """`file_map` without the extents, of which there may be millions: `parts_of` yields them."""
+    problems: list[str] = []
+    return _head(vol, inode) | _counted(parts_of(vol, inode, problems)) | {"problems": problems}
+
+
+def parts_of(vol: Volume, inode: Inode, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """The extents of `file_map`, one after the other; where they end before the file does, `problems` is told why."""
+    if inode.has_inline_data or inode.has_inline_dentry:
+        part = {"kind": "inline", "fofs": 0, "count": 0, "blkaddr": inode.blkaddr, "bytes": inode.i_size}
+        yield part | _place(vol, inode.blkaddr, 1)
+        return
+    yield from _with_holes(vol, inode, _items(vol, inode, problems))
+
+
+def _items(vol: Volume, inode: Inode, problems: list[str]) -> Iterator[Extent | Cluster]:
     try:
-        stop = None if inode.i_flags & F2FS_DEVICE_ALIAS_FL else _most(vol, inode)
-        for item in vol.data.layout(inode, 0, stop):
-            items.append(item)  # noqa: PERF402 - what came before an error counts
+        yield from vol.data.layout(inode, 0, None if inode.i_flags & F2FS_DEVICE_ALIAS_FL else _most(vol, inode))
     except F2fsError as error:
         problems.append(str(error))
-    parts = list(_with_holes(vol, inode, items))
-    return _head(vol, inode) | {
-        "fragments": _fragments(parts),
-        "mapped_blocks": sum(_mapped(part) for part in parts),
-        "extents": parts,
-        "problems": problems,
-    }
 
 
 def _head(vol: Volume, inode: Inode) -> dict[str, Any]:
@@ -61,7 +66,7 @@ def _most(vol: Volume, inode: Inode) -> int:
     return max_blocks(vol.geo.addrs_per_block, inode.addrs_per_block, inode.addrs_per_inode)
 
 
-def _with_holes(vol: Volume, inode: Inode, items: list[Extent | Cluster]) -> Iterator[dict[str, Any]]:
+def _with_holes(vol: Volume, inode: Inode, items: Iterator[Extent | Cluster]) -> Iterator[dict[str, Any]]:
     end = -(-inode.i_size // vol.geo.block_size)
     at = 0
     for item in items:
@@ -127,15 +132,15 @@ def _runs_of(part: dict[str, Any]) -> list[tuple[int, int]]:
     return [(part["blkaddr"], part["count"])] if part["kind"] == "extent" else []
 
 
-def _mapped(part: dict[str, Any]) -> int:
-    return sum(count for _, count in _runs_of(part))
+def _counted(parts: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """`mapped_blocks`, and how many runs a sequential reader meets.
 
-
-def _fragments(parts: list[dict[str, Any]]) -> int:
-    """How many runs a sequential reader meets: neighbours on the disk count as one, holes between them or not."""
-    fragments, follows = 0, None
+    Neighbours on the disk count as one, holes between them or not.
+    """
+    fragments, mapped, follows = 0, 0, None
     for part in parts:
         for blkaddr, count in _runs_of(part):
             fragments += blkaddr != follows
+            mapped += count
             follows = blkaddr + count
-    return fragments
+    return {"fragments": fragments, "mapped_blocks": mapped}

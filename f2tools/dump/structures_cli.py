@@ -13,6 +13,7 @@ import click
 
 from f2tools.f2fs.layout.constants import BLOCK_SIZES, CURSEG_NAMES
 from f2tools.options import (
+    MadeForJson,
     checkpoint_option,
     device_option,
     emit,
@@ -373,13 +374,21 @@ def map_(
     Example:
       f2tools dump map card.img /var/lib/data.db
     """
-    from f2tools.dump.mapping import file_map
+    from f2tools.dump.mapping import counts_of, parts_of
     from f2tools.dump.nodes import resolve
 
     with opened(image, devices, checkpoint, keys) as vol:
-        shown = file_map(vol, resolve(vol, os.fsencode(which)))
-    _print(shown, as_json, "file_map")
-    end(f"map of inode {shown['ino']}: {problem}" for problem in shown["problems"])
+        inode = resolve(vol, os.fsencode(which))
+        shown = counts_of(vol, inode)
+        problems = shown.pop("problems")
+        extents = parts_of(vol, inode, [])  # anew, as there may be millions
+        if as_json:
+            print_json({**shown, "extents": MadeForJson(extents), "problems": problems})
+        else:
+            from f2tools.dump import render, text
+
+            text.file_map(render.make_console(), shown, extents)
+    end(f"map of inode {shown['ino']}: {problem}" for problem in problems)
 
 
 @click.command()

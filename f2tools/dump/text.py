@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from f2tools.dump import render
@@ -23,6 +24,7 @@ PICTURE_LINES = 16
 TYPE_STYLES = ("red", "yellow", "blue", "magenta", "green", "cyan")
 TYPE_LETTERS = "hwcHWC"
 MAP_BYTES_PER_CELL = 2
+LINES_AT_ONCE = 4096
 
 
 # -- info -------------------------------------------------------------------------------------------------------
@@ -414,27 +416,29 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def file_map(console: Console, shown: dict[str, Any]) -> None:
+def file_map(console: Console, shown: dict[str, Any], extents: Iterable[dict[str, Any]]) -> None:
     """The extents of a file."""
     render.title(
         console,
         f"inode {shown['ino']}, {shown['kind']} of {shown['i_size']} bytes: {_count(shown['mapped_blocks'], 'block')} "
         f"of {shown['block_size']} in {_count(shown['fragments'], 'fragment')}",
     )
-    lines = [f"  {'file block':>12} {'count':>10} {'blkaddr':>10} {'segment':>9} {'type':<9} kind"]
-    for part in shown["extents"]:
-        where = "-" if part["blkaddr"] is None else f"{part['blkaddr']:#x}"
-        kind = part["kind"]
-        if kind == "compressed":
-            kind += f" into {sum(run['count'] for run in part['blocks'])} blocks"
-        elif kind == "inline":
-            kind = f"inline, {part['bytes']} bytes in the inode"
-        past = ", past the end" if part.get("beyond_eof") else ""
-        segno = "-" if part["segno"] is None else part["segno"]
-        lines.append(
-            f"  {part['fofs']:>12} {part['count']:>10} {where:>10} {segno:>9} {part['type'] or '-':<9} {kind}{past}"
-        )
-    print("\n".join(lines), flush=True)
+    head = f"  {'file block':>12} {'count':>10} {'blkaddr':>10} {'segment':>9} {'type':<9} kind"
+    lines = chain([head], map(_extent, extents))
+    while some := list(islice(lines, LINES_AT_ONCE)):
+        print("\n".join(some), flush=True)
+
+
+def _extent(part: dict[str, Any]) -> str:
+    where = "-" if part["blkaddr"] is None else f"{part['blkaddr']:#x}"
+    kind = part["kind"]
+    if kind == "compressed":
+        kind += f" into {sum(run['count'] for run in part['blocks'])} blocks"
+    elif kind == "inline":
+        kind = f"inline, {part['bytes']} bytes in the inode"
+    past = ", past the end" if part.get("beyond_eof") else ""
+    segno = "-" if part["segno"] is None else part["segno"]
+    return f"  {part['fofs']:>12} {part['count']:>10} {where:>10} {segno:>9} {part['type'] or '-':<9} {kind}{past}"
 
 
 # -- block ------------------------------------------------------------------------------------------------------

@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import os
+import stat
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,11 @@ import f2tools
 from f2tools.cli import main
 from f2tools.dump.cli import COMMANDS
 from f2tools.f2fs.layout import structures
+from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.volume.checkpoint import read_nat_bits
 from tests import images
 from tests.dump.craft import f2
+from tests.f2fs.write.volumes import fresh, writable
 from tests.unreadable import lose
 
 Reference = Callable[[str], images.Reference]
@@ -257,3 +261,22 @@ def test_nat_bits_that_cannot_be_read_are_told_and_not_called_none(monkeypatch: 
     monkeypatch.setenv("COLUMNS", "1000")  # one line of the table
     done = f2("dump", "checkpoint", path)
     assert f"yes, but {path}: reading at offset {lost:#x} failed: Input/output error" in " ".join(done.text.split())
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_map_of_many_extents_is_not_held_in_memory(tmp_path: Path, words: tuple[str, ...]) -> None:
+    image = fresh(tmp_path, "--size 128M")
+    with writable(image) as volume:
+        ino = volume.create(F2FS_ROOT_INO, b"pieces", stat.S_IFREG | 0o644, 0, 0)
+        for at in range(8000):
+            volume.fallocate(ino, 0, at * 8192, 4096)
+    dump("map", *words, image, "/")  # what is imported stays
+    tracemalloc.start()
+    try:
+        shown = dump("map", *words, image, "/pieces")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert shown.exit_code == 0
+    assert shown.stdout.count("unwritten") == shown.stdout.count("hole") + 1 == 8000
+    assert peak < 7 * len(shown.stdout_bytes)
