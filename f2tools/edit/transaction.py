@@ -27,7 +27,7 @@ import numpy as np
 from f2tools.device import Device, open_device
 from f2tools.device.base import Wrapper
 from f2tools.device.buffers import Data, byte_view
-from f2tools.device.changes.blockmap import BlockMap
+from f2tools.device.changes.blockmap import BlockMap, merged
 from f2tools.device.changes.overlay import BLOCK, MEMORY_BYTES, Overlay
 from f2tools.device.changes.undo import UndoLog, must_be_free
 from f2tools.edit.errors import EditFailed
@@ -117,7 +117,13 @@ class StagedDevice(Wrapper):
         self.write_zeroes(offset, length)
 
     def data_ranges(self, offset: int, length: int) -> Iterator[tuple[int, int]]:
-        yield from [(offset, length)] if length > 0 else []
+        return merged(self._data_ranges(offset, min(offset + length, self.size_bytes)))
+
+    def _data_ranges(self, offset: int, end: int) -> Iterator[tuple[int, int]]:
+        first = offset // BLOCK
+        for start, count, changed in self._newest.spans(first, -(-end // BLOCK) - first) if offset < end else ():
+            low, high = max(offset, start * BLOCK), min(end, (start + count) * BLOCK)
+            yield from [(low, high - low)] if changed else self._below.data_ranges(low, high - low)
 
     def extent_source(self, offset: int, length: int) -> tuple[int, int] | None:
         return None

@@ -20,7 +20,7 @@ from f2tools.device.changes.record import FLUSH, MARK, Recorder
 from f2tools.dump.manifest import manifest
 from f2tools.edit.cli import parse_line
 from f2tools.edit.session import Session
-from f2tools.edit.transaction import Edit
+from f2tools.edit.transaction import Edit, StagedDevice
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.volume import WritableVolume
 from tests import images, judges
@@ -51,6 +51,27 @@ def recorded(image: Path, work: Work) -> tuple[Recorder, int]:
         return recorder, edit.outcome.checkpoints
     finally:
         edit.stages.release()
+
+
+def test_a_device_with_stages_knows_the_holes_below_it(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 30)
+        file.seek(64 << 20)
+        file.write(b"below")
+    with open_device(tmp_path / "sparse") as below:
+        stages = StagedDevice(below)
+        stages.pwrite(256 << 20, b"first")
+        stages.seal(0, 4096)
+        stages.pwrite((512 << 20) - 5, b"second")
+        ranges = list(stages.data_ranges(0, 2 << 30))
+        for at in (64 << 20, 256 << 20, (512 << 20) - 5, 512 << 20):
+            assert any(start <= at < start + length for start, length in ranges)
+        assert sum(length for _, length in ranges) <= 32 << 20
+        assert all(stages.pread(start + length, 4096) == bytes(4096) for start, length in ranges)
+        low = (64 << 20) + 3
+        assert list(stages.data_ranges(low, 2)) == [(low, 2)]
+        assert list(stages.data_ranges(128 << 20, 1 << 20)) == []
+        stages.release()
 
 
 def entries(device: Any, context: str) -> dict[str, Any]:

@@ -55,9 +55,15 @@ class Sit:
         return self._rows["vblocks"].reshape(-1)[: self._count]
 
     @cached_property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> NDArray[np.uint16]:
         """Bits set in the bitmap of each segment, which `vblocks` repeats."""
-        return set_bits(self._rows["valid_map"].reshape(-1, SIT_VBLOCK_MAP_SIZE)[: self._count])
+        counts = np.zeros(self._rows.size, np.uint16)
+        step = COUNTED_AT_ONCE // self._geo.sit_entries_per_block  # the bitmaps of as many blocks are copied at a time
+        for first in range(0, len(self._rows), step):
+            maps = self._rows["valid_map"][first : first + step].reshape(-1, SIT_VBLOCK_MAP_SIZE)
+            start = first * self._geo.sit_entries_per_block
+            counts[start : start + len(maps)] = set_bits(maps)
+        return counts[: self._count]
 
     def valid_map(self, segnos: NDArray[Any] | slice = slice(None)) -> NDArray[np.uint8]:
         """The bitmaps of these segments, shape (n, 64), most significant bit first."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -18,6 +21,7 @@ from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.checkpoint import read_nat_bits
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
+from tests.f2fs.write.volumes import fresh
 from tests.images import CLEAN, CRASH, FSCRYPT, HISTORY, SLOADED, Reference, reference
 
 ALL = (*CLEAN, *CRASH, *FSCRYPT, *HISTORY, *SLOADED)
@@ -33,11 +37,25 @@ def test_the_sit_counts_what_its_bitmaps_hold(name: str) -> None:
     with opened(reference(name)) as vol:
         bits = np.unpackbits(vol.sit.valid_map(), axis=1).sum(axis=1)
         assert (bits == vol.sit.vblocks).all()
+        assert (bits == vol.sit.counts).all()
         # blocks reserved but not written, and those that compression saved, are counted by the checkpoint alone
         reserved = vol.cp.valid_block_count - int(bits.sum())
         assert reserved >= 0
         if name not in FSCK_LEFT_COUNTS:
             assert reserved == reserved_blocks(vol)
+
+
+def test_the_bitmaps_of_a_large_volume_are_not_copied_to_be_counted(tmp_path: Path) -> None:
+    with f2tools.open(fresh(tmp_path, "--size 512G")) as vol:
+        assert len(vol.sit) > 1 << 17
+        vol.sit.counts.sum()  # what is imported stays
+        del vol.sit.counts
+        tracemalloc.start()
+        try:
+            assert (vol.sit.counts == vol.sit.vblocks).all()
+            assert tracemalloc.get_traced_memory()[1] < 4 << 20  # of 16 MiB of bitmaps
+        finally:
+            tracemalloc.stop()
 
 
 def reserved_blocks(vol: Volume) -> int:
