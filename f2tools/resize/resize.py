@@ -6,6 +6,7 @@ there.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -268,6 +269,7 @@ class _Run:
 
     @contextmanager
     def _open(self) -> Iterator[WritableVolume]:
+        gc.collect()  # volumes that are closed hold each other's parts, in tables as long as the device
         with WritableVolume(NotClosed(self._device), despite="too_long") as volume:
             before = volume.segments.written_blocks
             yield volume
@@ -284,6 +286,11 @@ class _Run:
                 ) from None
 
     def _set_end(self, step: SetEnd) -> None:
+        switch(self._device, *self._restated(step))
+        self.finish(step.reserve)
+
+    def _restated(self, step: SetEnd) -> tuple[bytes, int]:
+        """The superblock with the new end, once a checkpoint allows for both ends; and the block size."""
         with self._open() as volume:
             before, after = volume.geo, step.geometry
             flags = volume.committer.pack.cp.ckpt_flags | CP_RESIZEFS_FLAG
@@ -293,9 +300,7 @@ class _Run:
             volume.checkpoint(unmount=True)
             if not shrinks:
                 _clear_sit(volume, after)
-            raw = superblock_for(volume.sb, before, after)
-        switch(self._device, raw, before.block_size)
-        self.finish(step.reserve)
+            return superblock_for(volume.sb, before, after), before.block_size
 
     def _move_areas(self, step: MoveAreas) -> None:
         with self._open() as volume:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from f2tools.errors import DeviceError, F2fsError, Unsupported, Usage
 from f2tools.f2fs.layout.constants import COMPRESS_ADDR, F2FS_PIN_FILE, NEW_ADDR
 from f2tools.f2fs.volume.areas import F2FS_MAX_SEGMENT
 from f2tools.f2fs.volume.volume import open_volume
+from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.mkfs.plan import make_plan
 from f2tools.mkfs.request import DeviceSpec, Options
 from f2tools.resize import resize as tool
@@ -47,6 +50,31 @@ CRASHED = ("crash-several", "crash-orphan", "crash-stress-1")
 
 def report(*args: object) -> dict[str, Any]:
     return json.loads(run(*args, "--json"))
+
+
+def test_no_volume_that_was_closed_is_held_while_the_next_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = fresh(tmp_path, "--size 512M")
+    opened: list[weakref.ref[WritableVolume]] = []
+    most = 0
+
+    class Noted(WritableVolume):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            nonlocal most
+            most = max(most, sum(one() is not None for one in opened))
+            opened.append(weakref.ref(self))
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(tool, "WritableVolume", Noted)
+    gc.disable()
+    try:
+        with open_device(path, write=True) as device:
+            resize_volume(device, 256 * MIB)
+    finally:
+        gc.enable()
+    assert len(opened) > 3
+    assert most <= 1  # the first one, by which the plan was made
 
 
 def size_of(path: Path) -> int:
