@@ -320,16 +320,10 @@ class Mapper:
         if start < own and stop > 0:
             yield Node(inode.ino, inode.addrs, 0), start, min(stop, own)
         per = inode.addrs_per_block
-        number = max(0, start - own) // per
-        while own + number * per < stop:
-            present = self._next_present(inode, number)
-            if present is None:
-                return
-            number = present
-            node = self.node(inode, number)
-            if node is not None and node.first < stop:
-                yield node, max(0, start - node.first), min(per, stop - node.first)
-            number += 1
+        for number, nid in self._present(inode, max(0, start - own) // per, -(-(stop - own) // per)):
+            addrs = self._nodes.block(nid, inode.ino)[: 4 * per].view("<u4")
+            node = Node(nid, addrs, own + number * per)
+            yield node, max(0, start - node.first), min(per, stop - node.first)
 
     def look(self, inode: LiveInode, start: int, stop: int | None = None) -> None:
         """Read the nodes of file blocks [start, stop), of all from `start` on without an end."""
@@ -337,29 +331,26 @@ class Mapper:
             for _ in self.nodes_within(inode, start, self.end(inode) if stop is None else stop):
                 pass
 
-    def _next_present(self, inode: LiveInode, number: int) -> int | None:
-        """The first node number from `number` on whose node is there."""
+    def _present(self, inode: LiveInode, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """(number, nid) of the direct nodes that are there, with numbers from `low` up to `high`."""
         for branch, nid in zip(branches(self.geo.addrs_per_block), inode.nids.tolist(), strict=True):
-            if nid and number < branch.first + branch.nodes:
-                hit = self._present_below(inode, nid, branch.level, max(0, number - branch.first))
-                if hit is not None:
-                    return branch.first + hit
-        return None
+            if nid and low < branch.first + branch.nodes and branch.first < high:
+                yield from self._present_below(inode, nid, branch.level, branch.first, (low, high))
 
-    def _present_below(self, inode: LiveInode, nid: int, level: int, start: int) -> int | None:
-        """The first of the direct nodes below a node of this level, from place `start` on, that is there."""
+    def _present_below(
+        self, inode: LiveInode, nid: int, level: int, first: int, wanted: tuple[int, int]
+    ) -> Iterator[tuple[int, int]]:
+        """The same below a node of this level, whose first direct node has the number `first`."""
         if not level:
-            return 0
+            yield first, nid
+            return
         n = self.geo.addrs_per_block
         each = n ** (level - 1)
-        index, inside = divmod(start, each)
-        children = self._nodes.block(nid, inode.ino)[: 4 * n].view("<u4")
-        for at in np.flatnonzero(children[index:]):
-            slot = index + int(at)
-            hit = self._present_below(inode, int(children[slot]), level - 1, inside if slot == index else 0)
-            if hit is not None:
-                return slot * each + hit
-        return None
+        low, high = max(0, wanted[0] - first) // each, min(n, -(-(wanted[1] - first) // each))
+        children = self._nodes.block(nid, inode.ino)[: 4 * n].view("<u4")[low:high].tolist()
+        for number, child in enumerate(children, low):
+            if child:
+                yield from self._present_below(inode, child, level - 1, first + number * each, wanted)
 
     def truncate(self, inode: LiveInode, start: int) -> int:
         """Give back everything from file block `start` on, including nodes that are no longer needed.
