@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from f2tools.lazy import dataclass
@@ -74,8 +74,11 @@ class Readable(Protocol):
         """Bytes of the longest name."""
         ...
 
-    def statfs(self, ino: int) -> Statistics:
-        """Space and inodes, used and free, as it is for this inode."""
+    def statfs(self, ino: int, unused: Sequence[int] = ()) -> Statistics:
+        """Space and inodes, used and free, as it is for this inode.
+
+        `unused`: nameless inodes that nobody has open; what is known to go with them may be counted as free.
+        """
         ...
 
     # -- looking ----------------------------------------------------------------------------------------------------

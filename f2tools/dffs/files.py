@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from f2tools.dffs.layout import FIRST_INO, NAME_LEN, ROOT_ID
@@ -49,7 +49,7 @@ class Files(ReadOnly, Generic[AnyVolume]):
         while len(self._places) > KEPT_FILES:
             self._places.popitem(last=False)
 
-    def statfs(self, ino: int) -> Statistics:
+    def statfs(self, ino: int, unused: Sequence[int] = ()) -> Statistics:
         shape, head = self.volume.shape, self.volume.state.head
         size, free = shape.page_size, max(0, shape.pages - head.live)
         return Statistics(
@@ -137,7 +137,7 @@ class LiveFiles(HandedOn[WritableVolume], Files[WritableVolume]):
     def _seen(self, inode: Directory | File, parent: int, name: bytes) -> None:
         self.volume.remember(inode)
 
-    def statfs(self, ino: int) -> Statistics:
+    def statfs(self, ino: int, unused: Sequence[int] = ()) -> Statistics:
         return Statistics(**self.volume.statfs())
 
     def numbers(self, bytes_given: int, checkpoints: int) -> dict[str, object]:

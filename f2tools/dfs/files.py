@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from f2tools.dfs.inode import Inode
@@ -28,7 +28,7 @@ class Files(ReadOnly, Generic[AnyVolume]):
     def __init__(self, volume: AnyVolume) -> None:
         self.volume = volume
 
-    def statfs(self, ino: int) -> Statistics:
+    def statfs(self, ino: int, unused: Sequence[int] = ()) -> Statistics:
         layer, most = self.volume.layer, self.volume.geo.max_ino
         used = sum(count for _, count in self.volume.mapped(INODE_START, most + 1))
         free = layer.free_blocks
@@ -94,7 +94,7 @@ class Files(ReadOnly, Generic[AnyVolume]):
 class LiveFiles(HandedOn[WritableVolume], Files[WritableVolume]):
     """A volume that can change; what is not here is handed on to it as it is."""
 
-    def statfs(self, ino: int) -> Statistics:
+    def statfs(self, ino: int, unused: Sequence[int] = ()) -> Statistics:
         return Statistics(**self.volume.statfs())
 
     def numbers(self, bytes_given: int, checkpoints: int) -> dict[str, object]:

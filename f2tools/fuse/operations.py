@@ -61,7 +61,7 @@ class Handlers(Answers):
 
     @answering
     def statfs(self, ctx: RequestContext) -> StatvfsData:
-        answer, said = StatvfsData(), self.files.statfs(self._root_ino)  # of which inode it is asked is not said
+        answer, said = StatvfsData(), self.space_for(self._root_ino)  # of which inode it is asked is not said
         answer.f_bsize = said.f_bsize
         answer.f_frsize = said.f_frsize
         answer.f_blocks = said.f_blocks

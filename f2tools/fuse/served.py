@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from f2tools.errors import UNFORESEEN, Corrupt, DeviceError, F2fsError, NoFreeSegment, NoRoom, Unsupported
 from f2tools.fuse.options import ServeOptions
-from f2tools.vfs import DirEntry, FileSystem
+from f2tools.vfs import DirEntry, FileSystem, Statistics
 
 log = logging.getLogger("f2tools.fuse")
 
@@ -150,8 +150,17 @@ class Served:
         """
         if not self.writable or self.files.broken:
             return False
-        unused = [ino for ino in self.files.nameless if not self._open.get(ino)]
-        return sum(self.files.give_back(ino) for ino in unused) > 0
+        return sum(self.files.give_back(ino) for ino in self._unused()) > 0
+
+    def _unused(self) -> list[int]:
+        return [ino for ino in self.files.nameless if not self._open.get(ino)]
+
+    def space_for(self, ino: int) -> Statistics:
+        """Space and inodes; deleted files that nobody has open count no longer.
+
+        What they have is not given back for that: somebody may hold one by O_PATH, and open it through /proc.
+        """
+        return self.files.statfs(ino, self._unused() if self.writable and not self.files.broken else ())
 
     # -- open files and directories -----------------------------------------------------------------------------------
 

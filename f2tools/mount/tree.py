@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Generic, NoReturn, TypeVar
 
@@ -198,7 +198,7 @@ class Tree(ReadOnly, Generic[AnyVolume]):
             _fail(errno.ENODATA)
         return found.algorithm, found.digest
 
-    def statfs(self, ino: int) -> Statistics:
+    def statfs(self, ino: int, unused: Sequence[int] = ()) -> Statistics:
         return Statistics(**self.volume.statfs())
 
     # -- memory ---------------------------------------------------------------------------------------------------
@@ -262,8 +262,8 @@ class LiveTree(HandedOn[WritableVolume], RecoveredTree):
     def numbers(self, bytes_given: int, checkpoints: int) -> dict[str, object]:
         return numbers_of_mount(self.volume, self._upkeep, bytes_given, checkpoints)
 
-    def statfs(self, ino: int) -> Statistics:
-        return Statistics(**self.volume.statfs(ino))
+    def statfs(self, ino: int, unused: Sequence[int] = ()) -> Statistics:
+        return Statistics(**self.volume.statfs(ino, unused))
 
     def by_root(self, yes: bool) -> None:
         self.volume.privileged = yes

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -63,7 +63,7 @@ class MemoryFileSystem(ReadOnly):
     def nameless(self) -> list[int]:
         return [ino for ino in self.held if ino in self.nodes and not self.nodes[ino].nlink]
 
-    def statfs(self, ino: int) -> Statistics:
+    def statfs(self, ino: int, unused: Sequence[int] = ()) -> Statistics:
         free = (self.room - self.used()) // BLOCK
         return Statistics(BLOCK, BLOCK, self.room // BLOCK, free, free, 1000, 1000 - len(self.nodes), self.name_max)
 

@@ -180,11 +180,14 @@ class WritableVolume(Namei):
         except NoFreeSegment as error:
             raise OSError(errno.ENOSPC, "no segment is free for what was fsync'ed after the checkpoint") from error
 
-    def statfs(self, ino: int | None = None) -> dict[str, int]:
-        """As `Volume.statfs`, of the present state; for an inode within the limits of the project it hands down."""
-        self.cp.valid_block_count = self.space.valid_blocks
-        self.cp.valid_node_count = self.space.valid_nodes
-        self.cp.valid_inode_count = self.space.valid_inodes
+    def statfs(self, ino: int | None = None, unused: Sequence[int] = ()) -> dict[str, int]:
+        """As `Volume.statfs`, of the present state; for an inode within the limits of the project it hands down.
+
+        `unused`: files without a name that are about to go, and count no longer.
+        """
+        self.cp.valid_block_count = self.space.valid_blocks - sum(self.live(one).i_blocks for one in unused)
+        self.cp.valid_node_count = self.space.valid_nodes - len(unused)
+        self.cp.valid_inode_count = self.space.valid_inodes - len(unused)
         said = super().statfs()
         return said if ino is None else self.within_limits(said, self.live(ino))
 

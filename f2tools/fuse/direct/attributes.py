@@ -99,7 +99,7 @@ class FileAttributes(Answers):
         return False
 
     def statfs(self, asked: Asked) -> bytes:
-        said = self.files.statfs(self.ino_of(asked.node))
+        said = self.space_for(self.ino_of(asked.node))
         return STATFS_OUT.pack(
             said.f_blocks, said.f_bfree, said.f_bavail, said.f_files, said.f_ffree, said.f_bsize, said.f_namemax,
             said.f_frsize,
