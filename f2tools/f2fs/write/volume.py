@@ -185,9 +185,13 @@ class WritableVolume(Namei):
 
         `unused`: files without a name that are about to go, and count no longer.
         """
-        self.cp.valid_block_count = self.space.valid_blocks - sum(self.live(one).i_blocks for one in unused)
-        self.cp.valid_node_count = self.space.valid_nodes - len(unused)
-        self.cp.valid_inode_count = self.space.valid_inodes - len(unused)
+        gone: list[int] = []  # the blocks of each
+        for one in unused:
+            with suppress(F2fsError):  # one that can't be read stays
+                gone.append(self.live(one).i_blocks)
+        self.cp.valid_block_count = self.space.valid_blocks - sum(gone)
+        self.cp.valid_node_count = self.space.valid_nodes - len(gone)
+        self.cp.valid_inode_count = self.space.valid_inodes - len(gone)
         said = super().statfs()
         return said if ino is None else self.within_limits(said, self.live(ino))
 
