@@ -15,11 +15,14 @@ import numpy as np
 import pytest
 
 import f2tools
+from f2tools.device import open_device
 from f2tools.dump.manifest import manifest
 from f2tools.f2fs.layout.constants import DENT_BIT_SHIFT
 from f2tools.f2fs.layout.footers import footer_in
+from f2tools.f2fs.layout.nat import NatEntry
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.write.recovered import open_recovered
+from f2tools.fsck.check import check
 from f2tools.fsck.checks import recovery as chain
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.leaks import Leaks
@@ -61,6 +64,26 @@ def test_the_first_of_two_copies_in_a_segment_is_the_older_one_whatever_a_garble
         data = random.Random(seed).randbytes(good.block_size)
         monkeypatch.setattr(crashes, "damage", lambda *_, data=data: [(blkaddr * good.block_size, data)])
         assert crashes.judged("crash-append-inline", 4, tmp_path, peer=False).wrong == ""
+
+
+def test_a_lost_node_whose_footer_names_a_reserved_number_is_none_to_be_found(tmp_path: Path) -> None:
+    """It was brought back as that and taken away again, without end: nothing else was repaired then."""
+    image = reference("fragmented").copy(tmp_path).path
+    with f2tools.open(image) as volume:
+        size, per = volume.geo.block_size, volume.geo.nat_entries_per_block
+        overridden = set(volume.summaries.journals.nat["nid"].tolist())
+        nid = next(nid for nid in volume.nat.used().tolist() if nid > 3 and nid not in overridden)
+        entry = int(volume.nat.blkaddrs[nid // per]) * size + nid % per * NatEntry.size
+        footer = (volume.nat.get(nid)[2] + 1) * size - NodeFooter.size
+    with image.open("r+b") as disk:
+        for at, data in ((entry, bytes(NatEntry.size)), (footer, (2).to_bytes(4, "little"))):
+            disk.seek(at)
+            disk.write(data)
+    with open_device(image) as device:
+        tree = check(Image(device)).tree
+        assert tree is not None
+        assert min(Leaks(tree.scan).nodes, default=3) >= 3
+    assert f2("fsck", "-y", image).code == 1
 
 
 def test_what_was_fsynced_takes_no_name_of_an_older_directory_from_a_file(

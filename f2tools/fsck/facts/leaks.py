@@ -17,6 +17,7 @@ from f2tools.f2fs.layout.constants import DENT_BIT_SHIFT, F2FS_FEATURE_RO, NR_CU
 from f2tools.f2fs.layout.footers import CP_VER_LOW, MOST_VERSIONS, footer_in, footers_of, low_cp_ver
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.volume.dentries import DentryArea
+from f2tools.f2fs.volume.nat import RESERVED_NODES
 from f2tools.fsck.checks.recovery import synced_blocks
 from f2tools.fsck.checks.summary import named_by_summaries, summaries_of
 from f2tools.fsck.facts.image import Image
@@ -172,7 +173,7 @@ class Leaks:
         agrees = named == footers["nid"]
         for i in np.flatnonzero(~blank).tolist():
             blkaddr, footer = int(blkaddrs[i]), footers[i]
-            if 0 < footer["nid"] < image.geo.max_nid and footer["ino"]:
+            if RESERVED_NODES <= footer["nid"] < image.geo.max_nid and footer["ino"]:
                 found = LostNode(
                     bool(agrees[i]), int(low_cp_ver(footer)), blkaddr, int(footer["ino"]),
                     int(footer["flag"]) >> OFFSET_BIT_SHIFT,
@@ -242,7 +243,8 @@ class Leaks:
         footers = footers_of(blocks)
         nid, ino = footers["nid"].astype(np.int64), footers["ino"].astype(np.int64)
         age = (version - low_cp_ver(footers)) & CP_VER_LOW
-        fine = (nid > 2) & (nid < geo.max_nid) & (ino > 2) & (ino < geo.max_nid) & (age < MOST_VERSIONS)
+        fine = (nid >= RESERVED_NODES) & (nid < geo.max_nid) & (age < MOST_VERSIONS)
+        fine &= (ino >= RESERVED_NODES) & (ino < geo.max_nid)
         fine &= (nid != ino) | blocks[:, :2].any(axis=1)
         fine &= (footers["next_blkaddr"] == 0) | geo.in_main(footers["next_blkaddr"].astype(np.int64))
         segno, at = np.divmod(blkaddrs - geo.main_blkaddr, geo.blocks_per_seg)
