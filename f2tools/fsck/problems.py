@@ -313,10 +313,10 @@ CP_PERHAPS_NEWER = _problem(
 )  # fmt: skip
 CP_TURN = _problem(
     "C020", "checkpoint-turn", ERROR, "the older checkpoint has the higher version",
-    "Packs take turns, and each has the version after the other's. These are further apart, and the nodes that only "
+    "Packs take turns, and each has the version after the other's. These are far apart, and the nodes that only "
     "one of them leads to say that the kernel takes the older one: its next checkpoint is written over the newer one. "
     "The check goes on with the newer one.",
-    "the version becomes the one that was that pack's turn",
+    "the version becomes the one that was that pack's turn; -p leaves the volume alone",
     plans=(PutTogetherPack,),
 )  # fmt: skip
 CP_LAYOUT = _problem(

@@ -52,7 +52,7 @@ def check_addresses(scan: Scan) -> Iterator[Finding]:
 
 
 def check_overridden(scan: Scan) -> Iterator[Finding]:
-    """Entries that the journal overrides are fit for one, too.
+    """Entries that the journal overrides are none that mislead, either; old ones may lie where the volume was longer.
 
     The kernel reads the whole table before the journal, and refuses an address that was never written; see
     scan_nat_page() in fs/f2fs/node.c.  fsck.f2fs takes one without an inode for damage.
@@ -65,11 +65,11 @@ def check_overridden(scan: Scan) -> Iterator[Finding]:
         block = image.block(int(image.nat.blkaddrs[nid // per]))
         row = NatBlock.at(scan.geo.block_size).table(block)[0]["entries"][nid % per]
         ino, addr = int(row["ino"]), int(row["block_addr"])
-        if addr and (not ino or not scan.geo.in_main(addr)):
-            problem = problems.NAT_OUTSIDE if ino else problems.NAT_INO
+        never = addr == NEW_ADDR
+        if never or (addr and not ino):
             yield Finding(
-                problems.NAT_NEVER_WRITTEN if addr == NEW_ADDR else problem, area="nat", blkaddr=nat_block(scan, nid),
-                nid=nid, found=f"{addr:#x}" if ino else ino, note="the journal overrides it",
+                problems.NAT_NEVER_WRITTEN if never else problems.NAT_INO, area="nat", blkaddr=nat_block(scan, nid),
+                nid=nid, found=f"{addr:#x}" if never else ino, note="the journal overrides it",
                 repair=SetNatAddress(nid, int(entry["ne"]["block_addr"])),
             )  # fmt: skip
 

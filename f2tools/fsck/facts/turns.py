@@ -1,11 +1,11 @@
-"""A sound checkpoint pack whose version is not the one that its turn gave it.
+"""A sound checkpoint pack whose version is far from that of its turn.
 
 The packs take turns and each checkpoint has the version after that of the one before: f2fs_write_checkpoint() in
-fs/f2fs/checkpoint.c.  Two sound packs whose versions are further apart are no such pair, so one was hit where the
-checksum did not tell: in memory, before it was made.  Two with one version are what fsck.f2fs leaves, if they lead to
-the same nodes.  Which pack is the newer one is then said by the nodes that only
-one of them leads to: they have the versions of the checkpoints before which they were written.  As long as both packs
-are there nothing was written since, for the next checkpoint takes the place of one.
+fs/f2fs/checkpoint.c.  Tools leave gaps: fsck.f2fs copies a pack, and who goes on from the older one leaves out the
+version of the newer one.  Where two sound packs are much further apart, one was hit where the checksum did not tell: in
+memory, before it was made.  Which pack is the newer one is then said by the nodes that only one of them leads to: they
+have the versions of the checkpoints before which they were written.  As long as both packs are there nothing was
+written since, for the next checkpoint takes the place of one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from f2tools.device import Device
 from f2tools.errors import F2fsError
@@ -25,10 +26,10 @@ from f2tools.f2fs.volume.nat import Nat
 from f2tools.f2fs.volume.summary import Summaries
 
 Patch = tuple[int, bytes]
-NODES_AT_ONCE = 4096
-GAP = 2  # one more than a turn: whoever goes on from the older pack leaves out the version of the newer one
+GAP = 16  # checkpoints: so far apart packs may be by what tools have done
 FAR = 1 << 24  # checkpoints: a node that is further from the others was hit
 OF_MKFS = 1  # the version of the nodes that mkfs makes
+BLOCKS_AT_ONCE = 64  # of the NAT
 
 
 class Turn(NamedTuple):
@@ -45,18 +46,20 @@ def out_of_turn(device: Device, geo: Geometry, packs: tuple[Pack, Pack]) -> Turn
     first, second = (pack.cp.checkpoint_ver for pack in packs)
     if not (packs[0].valid and packs[1].valid) or not first or not second:  # mkfs leaves a zero
         return None
-    if (first - second) % (1 << 64) in (1, GAP, (1 << 64) - 1, (1 << 64) - GAP):
+    if (first - second + GAP) % (1 << 64) <= 2 * GAP:
         return None
     counts = choose_pack(packs)
     other = packs[1 - counts.index]
+    if other.cp.elapsed_time < counts.cp.elapsed_time:
+        return None
     try:
-        newest = [_newest_of(device, geo, pack, than) for pack, than in ((counts, other), (other, counts))]
+        before, after = _newest_of(device, geo, counts, other)
     except (F2fsError, ValueError, IndexError):
         return None
-    if newest[0] is None or newest[1] is None or not 0 < (newest[1] - newest[0]) & U32_MAX < 1 << 31:
+    if before is None or after is None or not 0 < (after - before) & U32_MAX < 1 << 31:
         return None
     # The one that is newer keeps its version where its own nodes bear that out: they come right before it.
-    if 0 < (other.cp.checkpoint_ver - newest[1]) & U32_MAX < FAR:
+    if 0 < (other.cp.checkpoint_ver - after) & U32_MAX < FAR:
         wrong, version = counts, (other.cp.checkpoint_ver - 1) & U64_MAX
     else:
         wrong, version = other, (counts.cp.checkpoint_ver + 1) & U64_MAX
@@ -65,22 +68,34 @@ def out_of_turn(device: Device, geo: Geometry, packs: tuple[Pack, Pack]) -> Turn
     return Turn(wrong.index, wrong.cp.checkpoint_ver, version, resealed(wrong, cp, geo.block_size))
 
 
-def _newest_of(device: Device, geo: Geometry, pack: Pack, other: Pack) -> int | None:
-    """The newest version, modulo 2^32, of nodes that a pack leads to and the other one does not; None without any."""
-    tables = [Nat(device, geo, some, Summaries(device, geo, some).journals.nat).entries() for some in (pack, other)]
-    places = tables[0]["block_addr"].astype(np.int64)
-    nids = np.flatnonzero((places != tables[1]["block_addr"]) & geo.in_main(places))
-    found = np.zeros(0, np.int64)
-    for start in range(0, nids.size, NODES_AT_ONCE):
-        some = nids[start : start + NODES_AT_ONCE]
-        footers = footers_of(device.read_blocks(places[some], geo.block_size))
-        found = np.append(found, low_cp_ver(footers)[footers["nid"] == some].astype(np.int64))
-    if (found != OF_MKFS).any():
-        found = found[found != OF_MKFS]
-    if not found.size:
+def _newest_of(device: Device, geo: Geometry, *packs: Pack) -> tuple[int | None, int | None]:
+    """For each of two packs the newest version of nodes that it leads to and the other does not; None without any."""
+    journals = [Summaries(device, geo, pack).journals.nat for pack in packs]
+    tables = [Nat(device, geo, pack, journal) for pack, journal in zip(packs, journals, strict=True)]
+    per = geo.nat_entries_per_block
+    numbers = np.flatnonzero(tables[0].blkaddrs != tables[1].blkaddrs)
+    numbers = np.union1d(numbers, np.concatenate([journal["nid"] // per for journal in journals]).astype(np.int64))
+    found: list[list[NDArray[np.int64]]] = [[], []]
+    for at in range(0, numbers.size, BLOCKS_AT_ONCE):
+        nids = (numbers[at : at + BLOCKS_AT_ONCE, None] * per + np.arange(per)).ravel()
+        nids = nids[nids < len(tables[0])]
+        places = [table.lookup(nids)["block_addr"].astype(np.int64) for table in tables]
+        for mine, theirs, versions in zip(places, places[::-1], found, strict=True):
+            some = np.flatnonzero((mine != theirs) & geo.in_main(mine))
+            footers = footers_of(device.read_blocks(mine[some], geo.block_size))
+            versions.append(low_cp_ver(footers)[footers["nid"] == nids[some]])
+    before, after = (_newest(np.concatenate(versions)) if versions else None for versions in found)
+    return before, after
+
+
+def _newest(versions: NDArray[np.int64]) -> int | None:
+    """The newest of these, modulo 2^32, but for those that were hit; None without any."""
+    if (versions != OF_MKFS).any():
+        versions = versions[versions != OF_MKFS]
+    if not versions.size:
         return None
-    middle = int(np.median(found))  # the version wraps, and a footer may have been hit
-    ages = (found - middle + FAR) & U32_MAX
+    middle = int(np.median(versions))
+    ages = (versions - middle + FAR) & U32_MAX
     return (middle + int(ages[ages < 2 * FAR].max()) - FAR) & U32_MAX
 
 

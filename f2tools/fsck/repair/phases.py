@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any, TypeVar
 
-from f2tools.fsck import plans
+from f2tools.fsck import plans, problems
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.plans import RepairPlan
 from f2tools.fsck.repair import algorithms, chain, contents, correct, dentries, find, give_up, quota, strays, superblock
@@ -47,6 +47,11 @@ class Phase(Enum):
         self.text = text
 
 
+LEFT_BY_P = {  # code -> why a careful repair does nothing at all
+    problems.SB_CUT_OFF.code: "what is missing may still be found; zeros would hide that it is",
+    problems.CP_NEWER.code: "to write to the volume gives the newer state up",
+    problems.CP_TURN.code: "which of two states is the newer one, -y decides",
+}
 REPAIRS: dict[type[RepairPlan], dict[Phase, Handler[Any] | None]] = {}
 
 

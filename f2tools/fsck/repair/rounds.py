@@ -50,18 +50,16 @@ from f2tools.fsck.plans import (
 )
 from f2tools.fsck.problems import (
     CP_LAYOUT,
-    CP_NEWER,
     FSYNC_BEHIND,
     FSYNC_DEFECT,
     FSYNC_REFUSED,
-    SB_CUT_OFF,
     SB_DIFFERS,
     SIT_MISSING,
 )
 from f2tools.fsck.refused import check_refused
 from f2tools.fsck.repair.guesses import Guesses
 from f2tools.fsck.repair.names import NameRepairs
-from f2tools.fsck.repair.phases import Phase, repair, serves
+from f2tools.fsck.repair.phases import LEFT_BY_P, Phase, repair, serves
 from f2tools.fsck.repair.quota import quota_file
 from f2tools.fsck.repair.work import Work
 
@@ -176,11 +174,9 @@ class Repairer:
     def run(self, before: CheckReport) -> Outcome:
         """Repair until a check is silent, or nothing more can be done."""
         report = before
-        if self._careful and before.counts[SB_CUT_OFF.code]:
-            self.done.append(f"{SB_CUT_OFF.code} left: what is missing may still be found; zeros would hide that it is")
-            return Outcome(before, before, self.done)
-        if self._careful and before.counts[CP_NEWER.code]:
-            self.done.append(f"{CP_NEWER.code} left: to write to the volume gives the newer state up")
+        left = next((code for code in LEFT_BY_P if self._careful and before.counts[code]), "")
+        if left:
+            self.done.append(f"{left} left: {LEFT_BY_P[left]}")
             return Outcome(before, before, self.done)
         if self._careful and _gives_up_behind(before):
             self.done.append(f"{FSYNC_BEHIND.code} left: to write to the volume gives up what was fsync'ed there")
