@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,9 +73,15 @@ def _as_it_was(path: Path, entry: dict[str, Any]) -> bool:
         return False
     if (status.st_mode ^ int(entry["mode"], 8)) & permissions:
         return False
-    if not os.access(path, os.R_OK):
-        path.chmod(0o400)  # it is ours, but says that not even we may read it
-    with path.open("rb") as file:
+    if os.access(path, os.R_OK):
+        file = path.open("rb")
+    else:  # it is ours, but says that not even we may read it: for the moment of opening it says otherwise
+        path.chmod(0o400)
+        try:
+            file = path.open("rb")
+        finally:
+            path.chmod(stat.S_IMODE(status.st_mode))
+    with file:
         return hashlib.file_digest(file, "sha256").hexdigest() == entry["sha256"]
 
 
