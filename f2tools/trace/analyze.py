@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -18,7 +18,6 @@ from f2tools.blktrace.ranges import Cuts, cuts_of, in_pieces
 from f2tools.blktrace.records import WRITES, C, D, Q, R, X, classes
 from f2tools.blktrace.sources import open_trace
 from f2tools.blktrace.trace import Trace
-from f2tools.device import open_device
 from f2tools.device.media.remote import is_url
 from f2tools.errors import Corrupt, Usage, Where
 from f2tools.trace.attribute.areas import Areas, offset_of
@@ -108,23 +107,20 @@ def fio_bytes(path: str) -> int:
 def analyze(request: AnalysisRequest) -> Analysis:
     """Read the trace once and report on it; OSError or F2fsError where something can't be read."""
     request = from_directory(request)
-    volumes = [_volume(path) for path in (request.image, request.image_after)]
-    try:
-        return _analyze(request, *volumes)
-    finally:
-        for volume in volumes:
-            if volume is not None:
-                volume.close()
+    with ExitStack() as opened:
+        before, after = (
+            None if path is None else opened.enter_context(_volume(path))
+            for path in (request.image, request.image_after)
+        )
+        return _analyze(request, before, after)
 
 
-def _volume(path: str | None) -> Volume | None:
-    if path is None:
-        return None
-    from f2tools.f2fs.volume.volume import Volume
+def _volume(path: str) -> Volume:
+    from f2tools.f2fs.volume.volume import open_volume
 
     if not is_url(path) and not os.path.exists(path):
         raise FileNotFoundError(2, os.strerror(2), path)
-    return Volume(open_device(path))
+    return open_volume(path)
 
 
 def _keep_freed_memory() -> None:

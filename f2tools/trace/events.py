@@ -30,7 +30,6 @@ from f2tools.blktrace.records import (
 )
 from f2tools.blktrace.sources import open_trace
 from f2tools.blktrace.trace import Trace
-from f2tools.device import open_device
 from f2tools.errors import Usage
 from f2tools.text import printable
 from f2tools.trace.attribute.areas import AREA_NAMES, Areas, offset_of
@@ -72,9 +71,9 @@ class EventFilter:
             raise Usage("--area needs --image, as the areas' bounds are in the superblock")
         bounds = None
         if image is not None:
-            from f2tools.f2fs.volume.volume import Volume
+            from f2tools.f2fs.volume.volume import open_volume
 
-            with Volume(open_device(image)) as volume:
+            with open_volume(image) as volume:
                 bounds = Areas.of(volume.geo)
         pids = {int(word) for word in processes if word.isdigit()}
         names = {word for word in processes if not word.isdigit()}

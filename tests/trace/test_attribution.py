@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +14,12 @@ from click.testing import CliRunner
 
 from f2tools.cli import main
 from f2tools.device import open_device
-from f2tools.errors import Usage
+from f2tools.errors import NotF2fs, Usage
 from f2tools.f2fs.layout.constants import CURSEG_NAMES
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.trace.analyze import AnalysisRequest, analyze
+from f2tools.trace.attribute.segments import segment_logs
+from f2tools.trace.events import EventFilter
 from tests.trace import traces
 
 CASES = ("churn", "fileserver", "varmail")
@@ -47,6 +52,31 @@ def logs_at_the_time(name: str, truth: dict[str, Any]) -> list[str]:
             types[segno] = f"{temp}_{kind}"
         found.append(types[segno])
     return found
+
+
+def is_open(path: Path) -> bool:
+    """Whether this process has the file open."""
+    return str(path) in {os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()}
+
+
+def test_no_image_stays_open_where_one_of_them_holds_no_volume(tmp_path: Path) -> None:
+    trace, volume, other = str(traces.DIRECTORY / "churn"), traces.image("churn", "before"), tmp_path / "other.img"
+    other.write_bytes(bytes(1 << 20))
+    with pytest.raises(NotF2fs) as caught:  # whose traceback keeps alive what is still open
+        analyze(AnalysisRequest(trace, str(volume), str(other)))
+    assert not is_open(volume)
+    assert not is_open(other)
+    del caught
+
+
+@pytest.mark.parametrize("ask", [lambda image: EventFilter.of(None, None, (), (), (), image, None), segment_logs])
+def test_an_image_without_a_volume_does_not_stay_open(tmp_path: Path, ask: Callable[[str], object]) -> None:
+    other = tmp_path / "other.img"
+    other.write_bytes(bytes(1 << 20))
+    with pytest.raises(NotF2fs) as caught:
+        ask(str(other))
+    assert not is_open(other)
+    del caught
 
 
 def test_areas_are_exact(case: tuple) -> None:
