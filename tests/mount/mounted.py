@@ -33,6 +33,13 @@ def need_fuse(server: str = "pyfuse3") -> None:
         missing_judge("FUSE (/dev/fuse, fusermount3) is not there", "f2tools mount")
 
 
+def need_namespaces(consequence: str) -> None:
+    """The end of the test where no mount namespace can be made: without root's rights, or below chroot(8)."""
+    done = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        missing_judge(f"a namespace of mounts can't be made here ({done.stderr.strip()})", consequence)
+
+
 USER = os.geteuid() or 65534  # somebody who is not root
 FOR_USER = () if os.geteuid() else ("-o", "allow_other")  # options of a mount that this one is to use
 

@@ -24,8 +24,7 @@ from f2tools.fuse import status
 from f2tools.mount import unmount
 from f2tools.mount.unmount import _let_go
 from tests.f2fs.write.volumes import fresh, judge, reading
-from tests.judges import missing_judge
-from tests.mount.mounted import both_servers, mounted, need_fuse
+from tests.mount.mounted import both_servers, mounted, need_fuse, need_namespaces
 from tests.mount.test_mount import f2tools
 
 PATIENCE = 60.0
@@ -339,8 +338,7 @@ def test_umount_says_who_can_unmount_what_another_user_mounted(tmp_path: Path, m
 @pytest.mark.xdist_group("namespaces")  # one made meanwhile has a copy of every mount
 def test_umount_says_who_keeps_a_mount_going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_fuse()
-    if os.geteuid():
-        missing_judge("only root can make a namespace of mounts", "who has a copy of a mount")
+    need_namespaces("who has a copy of a mount")
     image = fresh(tmp_path)
     (tmp_path / "mnt").mkdir()
     subprocess.run(["f2tools", "mount", image, tmp_path / "mnt"], check=True)

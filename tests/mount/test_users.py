@@ -14,8 +14,7 @@ import pytest
 
 import f2tools
 from tests.f2fs.write.volumes import fresh
-from tests.judges import missing_judge
-from tests.mount.mounted import both_servers, mounted, need_fuse
+from tests.mount.mounted import both_servers, mounted, need_fuse, need_namespaces
 
 NOBODY = 65534
 LONGEST_SECONDS = 240
@@ -75,6 +74,7 @@ def closed_to_users() -> list[Path]:
 @pytest.fixture
 def as_user(place: Path) -> Callable[[str], str]:
     """Run lines of a shell as a user without rights, in `place`; all that they said."""
+    need_namespaces("mounts by users other than root")
 
     def run(lines: str) -> str:
         words = [
@@ -89,8 +89,6 @@ def as_user(place: Path) -> Callable[[str], str]:
             check=False, timeout=LONGEST_SECONDS,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )  # fmt: skip
-        if "unshare failed" in done.stdout:
-            missing_judge("a mount namespace can't be had", "mounts by users other than root")
         return done.stdout
 
     return run
