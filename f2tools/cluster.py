@@ -11,6 +11,7 @@ import logging
 import platform
 import re
 import signal
+import socket
 import struct
 import threading
 import warnings
@@ -152,14 +153,24 @@ def _must_answer(address: str) -> None:
         try:
             thread.submit(asyncio.run, ask_for_a_while()).result()
         except OSError as error:
-            raise DeviceError(f"{address}: no dask scheduler answers there ({_reason(error)}); {hint}") from None
+            raise DeviceError(
+                f"{address}: no dask scheduler answers there ({_reason(error, address)}); {hint}"
+            ) from None
         except NO_DASK:
             raise DeviceError(f"{address}: no dask scheduler answers there, but something else; {hint}") from None
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: BaseException, address: str) -> str:
+    """The system's word on why there is no connection."""
     while error.__cause__ is not None:
         error = error.__cause__
+    if isinstance(error, TimeoutError):  # dask tells of its last try alone, which may have had no time left
+        from distributed.comm.addressing import get_address_host_port
+
+        try:
+            socket.create_connection(get_address_host_port(address), SECONDS_TO_ANSWER / 2).close()
+        except OSError as refused:
+            error = refused
     said = error.strerror if isinstance(error, OSError) else str(error)
     return said or f"no answer within {SECONDS_TO_ANSWER} s"
 

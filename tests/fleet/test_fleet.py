@@ -305,6 +305,18 @@ def test_a_scheduler_that_is_not_there_is_said_so(tmp_path: Path, monkeypatch: p
     assert (done.code, "one is tcp://HOST:PORT" in done.err) == (2, True)
 
 
+def test_a_scheduler_that_is_not_there_is_said_so_where_the_last_try_had_no_time_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def connect(address: str, timeout: float) -> None:
+        raise OSError(f"Timed out trying to connect to {address} after {timeout} s") from TimeoutError()
+
+    monkeypatch.setattr("distributed.comm.core.connect", connect)
+    done = f2("fleet", "check", "a.img", "--scheduler", "tcp://127.0.0.1:9", "-o", tmp_path / "out.parquet")
+    assert (done.code, len(done.err.splitlines())) == (8, 1)
+    assert "no dask scheduler answers there (Connection refused)" in done.err
+
+
 @pytest.mark.parametrize(
     ("said", "why"), [(b"", " (no answer within 1 s)"), (b"HTTP/1.1 400 Bad Request\r\n", ", but something else")]
 )
