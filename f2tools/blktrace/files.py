@@ -16,9 +16,10 @@ from f2tools.errors import DeviceError, Unsupported
 class _Prefixed(io.RawIOBase):
     """A stream whose beginning has been read already; it ends where it can't be decompressed further."""
 
-    def __init__(self, head: bytes, rest: Any) -> None:
+    def __init__(self, head: bytes, rest: Any, *below: Any) -> None:
         self._head = memoryview(head)
         self._rest = rest
+        self._below = below  # what `rest` reads and does not close
         self.error: Exception | None = None
 
     def readable(self) -> bool:
@@ -44,7 +45,8 @@ class _Prefixed(io.RawIOBase):
             return 0
 
     def close(self) -> None:
-        self._rest.close()
+        for one in (self._rest, *self._below):
+            one.close()
         super().close()
 
 
@@ -104,7 +106,7 @@ def open_stream(path: str) -> tuple[_Prefixed, bytes]:
     except _decompression_errors() as error:
         if not start:
             raise Unsupported(f"{path}: can't be decompressed: {error}") from error
-    return _Prefixed(bytes(start), source), bytes(start)
+    return _Prefixed(bytes(start), source, raw), bytes(start)
 
 
 def _some(source: Any, count: int) -> bytes:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 import zstandard
 
+from f2tools.blktrace.files import open_stream
 from f2tools.blktrace.records import COLUMNS, Events
 from f2tools.blktrace.sources import open_trace
 from f2tools.blktrace.trace import Trace
@@ -133,6 +136,17 @@ def test_standard_input_is_read_as_it_comes(tmp_path: Path) -> None:
     assert {k: piped[k] for k in ("reads", "writes", "events", "latency")} == json.loads(
         json.dumps({k: direct[k] for k in ("reads", "writes", "events", "latency")})
     )
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
+def test_a_stream_that_is_closed_holds_no_file_open(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "trace"
+    path.write_bytes(pack(bytes(10000)))
+    stream, head = open_stream(str(path))
+    assert head == bytes(4096)
+    stream.close()
+    assert str(path) not in {os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()}
+    assert stream.closed  # which is still there: the file is not closed by being forgotten
 
 
 @pytest.mark.parametrize("packed", [False, True])
