@@ -51,6 +51,8 @@ MAX_LOGS = 64
 MAX_NAMES = 100_000  # of processes
 UNKNOWN = 1 << 20  # events that may be lost where their number isn't said
 NUMBER = rb"\d{1,18}"
+SPLIT_WRAP = 1 << 32  # sectors
+MAX_SPLIT = 1 << 31  # sectors; a bio has less, and what seems to have more is damage
 NO_SECTOR = (1 << 64) - 1  # of a request that has none, such as a flush; blktrace has 0, see blk_rq_trace_sector()
 SHOWN = 60, 60  # bytes at the beginning and at the end of a line that can't be read
 
@@ -253,7 +255,8 @@ class TextReader:
         category = categories(letters or b"", op)
         start, count, payload = int(sector or 0), (int(size) if size else 0), b""
         if sign == b"/":
-            payload, count = count.to_bytes(8, "big"), max(count - start, 0)
+            second = _whole_place(count, start)
+            payload, count = second.to_bytes(8, "big"), max(second - start, 0)
         if op in FOLLOWED:
             start, count = self._completions.follow(op, device, category, start, count)
         if op == A and (source := re.search(rb"<- \((\d{1,5}),(\d{1,7})\) (" + NUMBER + rb")", rest)):
@@ -353,6 +356,12 @@ def _remap(source: re.Match[bytes], device: int) -> bytes:
     """The payload that the binary format has."""
     origin = device_of(int(source[1]), int(source[2]))
     return origin.to_bytes(4, "big") + device.to_bytes(4, "big") + int(source[3]).to_bytes(8, "big")
+
+
+def _whole_place(second: int, first: int) -> int:
+    """Where the second part of a split begins, of which blkparse prints 32 bits (get_pdu_int() in its source)."""
+    sectors = (second - first) % SPLIT_WRAP
+    return first + sectors if second < first and sectors < MAX_SPLIT else second
 
 
 def categories(letters: bytes, op: int) -> int:

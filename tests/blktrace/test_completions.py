@@ -36,7 +36,7 @@ def splits(sector: int, at: int, end: int, kind: int = WRITE, start: int = 0) ->
 def both(directory: Path, events: list[Ev]) -> tuple[list[str], list[str], int]:
     """Lines of a trace, of its text as 1.3 prints it, and in how many of that text's lines both differ."""
     prefix, text = traces.write(directory, events), directory / "x.txt"
-    old = traces.as_blkparse(events)
+    old = [blkparse.with_short_splits(line) for line in traces.as_blkparse(events)]
     new = blkparse.as_1_3([line.rstrip("\n") for line in old])
     text.write_text("\n".join(new) + "\n")
     return lines(prefix), lines(text), sum(a.rstrip("\n") != b for a, b in zip(old, new, strict=True))
@@ -62,6 +62,17 @@ def test_what_the_installed_blkparse_prints_is_its_trace(tmp_path: Path, name: s
     prefix, text = traces.unpacked(name, tmp_path), tmp_path / "x.txt"
     text.write_text(blkparse.printed(prefix))
     assert lines(text) == lines(prefix)
+
+
+@pytest.mark.parametrize("start", [1 << 33, (1 << 32) - 20, (1 << 53) + 1000])
+def test_a_split_beyond_2_tib_is_read_where_it_was(tmp_path: Path, start: int) -> None:
+    """blkparse prints the second of its places with 32 bits."""
+    at, end = start + 40, start + 200
+    ours, theirs, changed = both(
+        tmp_path, [*splits(start, at, end), Ev(10, "C", start, 40, WRITE), Ev(11, "C", at, 160, WRITE)]
+    )
+    assert changed == 1
+    assert theirs == ours
 
 
 @pytest.mark.parametrize("places", [20, 200, 100_000])

@@ -18,6 +18,7 @@ MESSAGE = re.compile(r"  m  +N ")
 SPLIT = re.compile(r" (\d+) / (\d+)(?= )")
 PLACE = re.compile(r" (\d+)(?: \+ (\d+))?(?= \[-?\d+\]$)")
 BYTES_WRAP = 1 << 32
+PLACES_WRAP = 1 << 32
 HEAD = struct.Struct("<IIQQIIIIIHH")  # of a record of version 7
 COMPLETE, CGROUP, NOTIFY = 8, 1 << 8, 1 << 10 + 16
 
@@ -51,6 +52,11 @@ def lines_of(text: str) -> list[str]:
     return found
 
 
+def with_short_splits(line: str) -> str:
+    """A line with the second place of a split as both versions print it."""
+    return SPLIT.sub(lambda split: f" {split[1]} / {int(split[2]) % PLACES_WRAP}", line, count=1)
+
+
 def as_1_3(lines: list[str]) -> list[str]:
     """Lines of 1.2 as 1.3 prints them: whatever completes where a part of a bio began counts from its first part."""
     firsts: dict[tuple[str, int], int] = {}
@@ -60,7 +66,8 @@ def as_1_3(lines: list[str]) -> list[str]:
         assert match is not None
         device, op = f"{match[2]},{match[3]}", match[9]
         if op == "X" and (split := SPLIT.search(line)):
-            at, second = int(split[1]), int(split[2])
+            at = int(split[1])
+            second = at + (int(split[2]) - at) % PLACES_WRAP  # the second is printed with 32 bits, and known with 64
             firsts.setdefault((device, second), firsts.setdefault((device, at), at))
         if op == "C" and (place := PLACE.search(line)):
             at = int(place[1])

@@ -79,6 +79,7 @@ def parse(text: str) -> list[Event]:
         sector = int(place[1]) if place else 0
         size = int(place[3]) if place and place[2] == "+" else 0
         split = int(place[3]) if place and place[2] == "/" else 0
+        split = sector + (split - sector) % (1 << 32) if split else 0  # 32 bits of it are printed
         if op == "X":
             size = split - sector
         kind = {"R": "read", "W": "write", "D": "discard"}.get(first, "other")
