@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -211,10 +211,11 @@ def long_lines(found: list[Row], *, inodes: bool, human: bool = False) -> Iterat
             return f"{row.rdev[0]}, {row.rdev[1]}"
         return human_size(row.size) if human else str(row.size)
 
-    columns = [
-        (str(row.ino), str(row.nlink), str(row.uid), str(row.gid), size_of(row)) for row in found if row.error is None
-    ]
-    ino, nlink, uid, gid, size = (max((len(c[i]) for c in columns), default=1) for i in range(5))
+    def width(column: Callable[[Row], object]) -> int:
+        return max((len(str(column(row))) for row in found if row.error is None), default=1)
+
+    ino, nlink, uid, gid = (width(attrgetter(name)) for name in ("ino", "nlink", "uid", "gid"))
+    size = width(size_of)
     for row in found:
         number = f"{row.ino:>{ino}} " if inodes else ""
         name = printable_name(shown(row.name))
