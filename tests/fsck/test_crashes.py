@@ -17,7 +17,7 @@ import pytest
 import f2tools
 from f2tools.device import open_device
 from f2tools.dump.manifest import manifest
-from f2tools.f2fs.layout.constants import DENT_BIT_SHIFT
+from f2tools.f2fs.layout.constants import DENT_BIT_SHIFT, F2FS_ROOT_INO, NR_CURSEG_TYPE
 from f2tools.f2fs.layout.footers import footer_in
 from f2tools.f2fs.layout.nat import NatEntry
 from f2tools.f2fs.layout.node import NodeFooter
@@ -66,6 +66,44 @@ def test_the_first_of_two_copies_in_a_segment_is_the_older_one_whatever_a_garble
         assert crashes.judged("crash-append-inline", 4, tmp_path, peer=False).wrong == ""
 
 
+def test_where_all_segments_are_in_use_by_a_garbled_table_there_is_room_for_what_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes of the chain are copied out of it; names were given up as nothing could be."""
+    good = crashes.truth("crash-several-strict").good
+    with f2tools.open(good.path) as volume:
+        size, table = good.block_size, int(volume.sit.blkaddrs[0])
+        journals = volume.pack.sum_blkaddr * size, bytes(size)
+    for seed in range(4):
+        noise = table * size, random.Random(seed).randbytes(size)
+        monkeypatch.setattr(crashes, "damage", lambda *_, noise=noise: [noise, journals])
+        assert crashes.judged("crash-several-strict", 4, tmp_path, peer=False).wrong == ""
+
+
+def test_what_was_found_and_has_no_room_is_not_given_up(tmp_path: Path) -> None:
+    """As above, and no segment is blank: the volume is left as it was, for `--rescue`, which finds all."""
+    image = reference("crash-several-strict").copy(tmp_path).path
+    with f2tools.open(image) as volume:
+        size, geo, table, journals = volume.geo.block_size, volume.geo, volume.sit.blkaddrs[0], volume.pack.sum_blkaddr
+        noise = {int(table): random.Random(0).randbytes(size), journals: bytes(size)}
+        noise |= {int(geo.start_block(segno)): b"what was deleted" for segno in volume.sit.free_segments()}
+        for kind in range(NR_CURSEG_TYPE):
+            segno, at, _ = volume.pack.curseg(kind)
+            assert int(geo.start_block(segno)) not in noise or not at
+    with image.open("r+b") as disk:
+        for blkaddr, data in noise.items():
+            disk.seek(blkaddr * size)
+            disk.write(data)
+    damaged = image.read_bytes()
+    left = f2("fsck", "-y", image)
+    assert (left.code, image.read_bytes() == damaged) == (4, True)
+    assert "no free segment" in left.text
+    assert "fsck --rescue" in left.err
+    assert f2("fsck", "-y", "--rescue", image).code == 1
+    with f2tools.open(image) as volume, open_recovered(reference("crash-several-strict").path) as whole:
+        assert content(manifest(volume)["entries"]) == content(manifest(whole)["entries"])
+
+
 def test_a_lost_node_whose_footer_names_a_reserved_number_is_none_to_be_found(tmp_path: Path) -> None:
     """It was brought back as that and taken away again, without end: nothing else was repaired then."""
     image = reference("fragmented").copy(tmp_path).path
@@ -84,6 +122,30 @@ def test_a_lost_node_whose_footer_names_a_reserved_number_is_none_to_be_found(tm
         assert tree is not None
         assert min(Leaks(tree.scan).nodes, default=3) >= 3
     assert f2("fsck", "-y", image).code == 1
+
+
+def test_an_inode_of_which_one_number_in_the_footer_was_hit_is_found_by_its_summary(tmp_path: Path) -> None:
+    """Of two, the first had the number of the second: both were found for it, in turns."""
+    image = reference("fragmented").copy(tmp_path).path
+    with f2tools.open(image) as volume:
+        before = content(manifest(volume)["entries"])
+        size, per = volume.geo.block_size, volume.geo.nat_entries_per_block
+        used = set(volume.nat.used().tolist()) - set(volume.summaries.journals.nat["nid"].tolist())
+        inodes = sorted(nid for nid in used if nid > F2FS_ROOT_INO and volume.nat.get(nid)[1] == nid)
+        first, second = [nid for nid in inodes if volume.inode(nid).inode.kind == "file"][:2]
+        entries = [int(volume.nat.blkaddrs[nid // per]) * size + nid % per * NatEntry.size for nid in (first, second)]
+        footers = [(volume.nat.get(nid)[2] + 1) * size - NodeFooter.size for nid in (first, second)]
+    with image.open("r+b") as disk:
+        for at, data in (
+            *((entry, bytes(NatEntry.size)) for entry in entries),
+            (footers[0], second.to_bytes(4, "little")),
+            (footers[1] + NodeFooter.offset_of("ino"), b"\xff" * 4),
+        ):
+            disk.seek(at)
+            disk.write(data)
+    assert f2("fsck", "-y", image).code == 1
+    with f2tools.open(image) as volume:
+        assert content(manifest(volume)["entries"]) == before
 
 
 def test_what_was_fsynced_takes_no_name_of_an_older_directory_from_a_file(

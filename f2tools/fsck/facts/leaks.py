@@ -13,8 +13,15 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.f2fs.layout.constants import DENT_BIT_SHIFT, F2FS_FEATURE_RO, NR_CURSEG_DATA_TYPE, OFFSET_BIT_SHIFT
-from f2tools.f2fs.layout.footers import CP_VER_LOW, MOST_VERSIONS, footer_in, footers_of, low_cp_ver
+from f2tools.f2fs.layout.constants import (
+    DENT_BIT_SHIFT,
+    F2FS_FEATURE_RO,
+    F2FS_NAME_LEN,
+    NR_CURSEG_DATA_TYPE,
+    OFFSET_BIT_SHIFT,
+)
+from f2tools.f2fs.layout.file_type import S_IFMTS
+from f2tools.f2fs.layout.footers import CP_VER_LOW, MOST_VERSIONS, footer_in, footers_of, inode_in, low_cp_ver
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.f2fs.volume.nat import RESERVED_NODES
@@ -170,6 +177,8 @@ class Leaks:
         blocks = image.read(blkaddrs)
         footers = footers_of(blocks)
         blank = ~blocks[:, :2].any(axis=1) & (footers["nid"] == footers["ino"])  # an inode without a mode
+        for i in _inodes_with_a_wrong_number(blocks, footers, named):
+            footers["nid"][i] = footers["ino"][i] = named[i]
         agrees = named == footers["nid"]
         for i in np.flatnonzero(~blank).tolist():
             blkaddr, footer = int(blkaddrs[i]), footers[i]
@@ -260,6 +269,25 @@ class Leaks:
             if any(item.ino == ino and item.offset == offset for item in found):
                 return nid
         return None
+
+
+def _inodes_with_a_wrong_number(
+    blocks: NDArray[np.uint8], footers: NDArray[Any], named: NDArray[np.int64]
+) -> list[int]:
+    """Which nodes are inodes of which the footer has the number, that the summary names, in one of two places only."""
+    first = footers["flag"] >> OFFSET_BIT_SHIFT == 0
+    once = (footers["nid"] == named) ^ (footers["ino"] == named)
+    return [i for i in np.flatnonzero(first & once & (named != 0)).tolist() if looks_like_inode(blocks[i])]
+
+
+def looks_like_inode(block: NDArray[np.uint8]) -> bool:
+    """Whether a block is an inode by its fields, of which one may be wrong."""
+    inode = inode_in(block)
+    signs = (
+        stat.S_IFMT(int(inode["i_mode"])) in S_IFMTS, 0 < inode["i_links"] < 1 << 20,
+        inode["i_namelen"] <= F2FS_NAME_LEN, inode["i_size"] < 1 << 48, 0 < inode["i_blocks"] < 1 << 32,
+    )  # fmt: skip
+    return sum(signs) >= len(signs) - 1
 
 
 _KEPT: WeakKeyDictionary[Scan, Leaks] = WeakKeyDictionary()  # as long as the scan is of use

@@ -202,7 +202,7 @@ def shared_block(work: Work, finding: Finding, plan: CopyBlock) -> bool:
     if lost:
         work.note(finding, f"its own block {lost[0].blkaddr:#x} found by the summary")
         return work.surgery.set_address(plan.nid, plan.ofs, lost[0].blkaddr, start)
-    copy = work.free_block(node=False)
+    copy = work.room.block(node=False)
     work.surgery.write(copy, work.surgery.read(plan.blkaddr))
     work.note(finding, f"a copy made at {copy:#x}")
     return work.surgery.set_address(plan.nid, plan.ofs, copy, start)

@@ -279,7 +279,7 @@ def add_dots(work: Work, finding: Finding, plan: AddDots | FillDirectory) -> boo
         at = INODE_ADDR_OFFSET + 4 * int(inode["start"])
         blkaddr = int(work.surgery.read(addr)[at : at + 4].view("<u4")[0])
         if not work.image.geo.in_main(blkaddr):
-            blkaddr = work.free_block(node=False)
+            blkaddr = work.room.block(node=False)
             work.surgery.write(blkaddr, np.zeros(work.image.geo.block_size, np.uint8))
             work.surgery.set_address(ino, 0, blkaddr, int(inode["start"]))
             work.surgery.set_field(ino, "i_size", max(int(inode["size"]), work.image.geo.block_size))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from enum import Enum, auto
 
 import numpy as np
@@ -13,19 +12,17 @@ from f2tools.f2fs.layout.constants import (
     F2FS_COMPRESS_RELEASED,
     F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
-    F2FS_NAME_LEN,
     FADVISE_ENCRYPT_BIT,
     NEW_ADDR,
     NR_CURSEG_TYPE,
     OFFSET_BIT_SHIFT,
 )
-from f2tools.f2fs.layout.file_type import S_IFMTS
-from f2tools.f2fs.layout.footers import footer_in, footers_of, inode_in, low_cp_ver
+from f2tools.f2fs.layout.footers import footer_in, footers_of, low_cp_ver
 from f2tools.f2fs.layout.nat import NatBlock
 from f2tools.fsck.checks.checkpoint import count_inodes
 from f2tools.fsck.checks.clusters import Clusters
 from f2tools.fsck.checks.summary import named_by_summaries, summaries_of
-from f2tools.fsck.facts.leaks import LostNode
+from f2tools.fsck.facts.leaks import LostNode, looks_like_inode
 from f2tools.fsck.facts.nodes import DIRECT, INODE
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import (
@@ -83,12 +80,7 @@ def stray_node(work: Work, finding: Finding, plan: JudgeFooter) -> bool:
 def plausible(work: Work, block: NDArray[np.uint8], is_inode: bool) -> bool:
     """Whether a block without a right footer may be the node that the summary says: neither blank nor noise."""
     if is_inode:
-        inode = inode_in(block)
-        signs = (
-            stat.S_IFMT(int(inode["i_mode"])) in S_IFMTS, 0 < inode["i_links"] < 1 << 20,
-            inode["i_namelen"] <= F2FS_NAME_LEN, inode["i_size"] < 1 << 48, 0 < inode["i_blocks"] < 1 << 32,
-        )  # fmt: skip
-        return sum(signs) >= len(signs) - 1
+        return looks_like_inode(block)
     words = block[: 4 * work.image.geo.addrs_per_block].view("<u4").astype(np.int64)
     words = words[words != 0]
     good = work.image.geo.in_main(words) | (words >= COMPRESS_ADDR) | (words < work.image.geo.max_nid)

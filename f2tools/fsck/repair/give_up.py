@@ -292,7 +292,7 @@ def unmix(work: Work, finding: Finding, _plan: Unmix) -> bool:
     for at in np.flatnonzero(few).tolist():
         owner, place = int(nid[at]), int(ofs[at])
         if few is nodes:
-            fresh = work.free_block()
+            fresh = work.room.block()
             work.surgery.write(fresh, work.surgery.read(start + at))
             work.surgery.set_nat(owner, block_addr=fresh)
             continue
@@ -301,7 +301,7 @@ def unmix(work: Work, finding: Finding, _plan: Unmix) -> bool:
         if not lost and work.image.sit.vblocks[segno]:
             valid = np.unpackbits(work.image.sit.valid_map(np.array([segno]))[0])
             if valid[at]:  # its owner is unknown: it is kept, in a place of its own
-                address = work.free_block(node=False)
+                address = work.room.block(node=False)
                 work.surgery.write(address, work.surgery.read(start + at))
         work.surgery.set_address(owner, place, address, work.start_word(owner))
     work.note(finding, f"{int(few.sum())} blocks of the other kind moved out")

@@ -163,6 +163,7 @@ class Repairer:
         self._recoveries: list[int] = []  # the findings beside which it was tried
         self._refused = False  # whether it was the volume that spoke against it
         self._freed: set[int] = set()
+        self._no_room = False  # whether something was found in this round that there is no room for
         self._remembered = False
         self._filled: NDArray[np.int64] | None = None  # where directories had entries before anything was repaired
         self._unsealed = False  # whether checksums were taken as evidence: later ones may be wrong by what was repaired
@@ -337,6 +338,7 @@ class Repairer:
     def _round(self, image: Image, report: CheckReport) -> bool:
         """Carry out the first group that changes something."""
         assert report.tree is not None
+        self._no_room = False
         todo = [finding for finding in report.findings if finding.severity >= Severity.WARNING]
         if any(self._apply(image, report.tree, phase, todo) for phase in (Phase.FORMAT, Phase.END_CHAIN)):
             return True
@@ -358,10 +360,11 @@ class Repairer:
             return True
         if self._recover(report):
             return True
-        for phase in (Phase.PART, Phase.CORRECT, *(() if self._careful else (Phase.GIVE_UP,))):
+        gives_up = not self._careful and not self._no_room
+        for phase in (Phase.PART, Phase.CORRECT, *((Phase.GIVE_UP,) if gives_up else ())):
             if self._apply(image, report.tree, phase, todo):
                 return True
-        if self._held_back(report.tree, todo):
+        if self._no_room or self._held_back(report.tree, todo):
             return False
         tables = [finding for finding in todo if serves(Phase.TABLES, finding)]
         if tables and len(self._wanted(Phase.TABLES, tables, todo)) == len(tables):
@@ -453,6 +456,7 @@ class Repairer:
             except OSError as error:  # no room for what would have to be made
                 del self.done[before:]
                 self.done.append(f"{finding.code} {finding.where}: not repaired: {error.strerror}")
+                self._no_room |= phase is Phase.FIND
                 continue
             if done and isinstance(finding.repair, SetField) and finding.repair.field == "i_size":
                 self.guesses.sized.add(finding.repair.ino)

@@ -39,7 +39,7 @@ from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import branches, leads_to_nodes, number_of
 from f2tools.f2fs.volume.dentries import DentryArea, name_hash
 from f2tools.f2fs.volume.geometry import Geometry
-from f2tools.fsck.checks.recovery import synced_blocks, synced_segnos
+from f2tools.fsck.checks.recovery import synced_blocks
 from f2tools.fsck.checks.summary import named_by_summaries
 from f2tools.fsck.checks.tree import lost_inline
 from f2tools.fsck.facts.image import Image
@@ -49,6 +49,7 @@ from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import EntryPlan
 from f2tools.fsck.repair.guesses import Guesses
+from f2tools.fsck.repair.room import Room
 from f2tools.fsck.repair.surgery import Surgery, nat_at
 
 EXTENT = slice(at := InodeLayout.offset_of("i_ext"), at + Extent.size)  # of an inode block
@@ -75,7 +76,7 @@ class Work:
         self.places_looked_at = False
         self.synced: set[int] | None = None  # blocks of the chain of fsync'ed nodes, once they were asked for
         self._made: dict[tuple[int, int], int] = {}
-        self._spare: dict[bool, tuple[int, int] | None] = {False: None, True: None}
+        self.room = Room(image, tree.scan.owners)
 
     def note(self, finding: Finding, what: str) -> None:
         """Remember what was done."""
@@ -372,25 +373,6 @@ class Work:
             start, count = INODE_ADDR_OFFSET + 4 * self.start_word(nid), int(self.scan.inodes["count"][row])
         return self.surgery.read(blkaddr)[start : start + 4 * count].view("<u4")
 
-    def free_block(self, node: bool = True) -> int:
-        """A block of a segment that nobody uses, for nodes or for data."""
-        spare = self._spare[node]
-        if spare is None:
-            geo = self.image.geo
-            busy = np.zeros(geo.segment_count_main, np.bool_)
-            busy[self.image.sit.vblocks > 0] = True
-            busy[self.scan.owners.segnos()] = True
-            busy[[log.segno for log in self.image.summaries.cursegs]] = True
-            busy[synced_segnos(self.image)] = True
-            busy[[other[0] for other in self._spare.values() if other is not None]] = True
-            free = np.flatnonzero(~busy)
-            if not free.size:
-                raise OSError(28, "no free segment for what is to be rebuilt")
-            spare = (int(free[-1]), 0)
-        segno, at = spare
-        self._spare[node] = (segno, at + 1) if at + 1 < self.image.geo.blocks_per_seg else None
-        return int(self.image.geo.start_block(segno)) + at
-
     def make_inode(
         self,
         ino: int,
@@ -406,7 +388,7 @@ class Work:
         geo = self.image.geo
         addr = self.surgery.node_addr(ino)
         mine = addr is not None and self.scan.owners.owner(addr)[0] in (0, ino)
-        blkaddr = addr if addr is not None and mine else self.free_block()
+        blkaddr = addr if addr is not None and mine else self.room.block()
         block = np.zeros(geo.block_size, np.uint8)
         extra = self.extra_size
         inline = (F2FS_INLINE_XATTR if words else 0) | (F2FS_EXTRA_ATTR if extra else 0)
@@ -442,7 +424,7 @@ class Work:
         """A node with these pointers, in its old block where that is nobody's, else in a new one."""
         addr = self.surgery.node_addr(nid)
         mine = addr is not None and self.scan.owners.owner(addr)[0] in (0, nid)
-        blkaddr = addr if addr is not None and mine else self.free_block()
+        blkaddr = addr if addr is not None and mine else self.room.block()
         block = np.zeros(self.image.geo.block_size, np.uint8)
         for slot, value in words.items():
             block[4 * slot : 4 * slot + 4] = np.frombuffer(value.to_bytes(4, "little"), np.uint8)
@@ -592,6 +574,6 @@ def _out_of_chain(work: Work, found: LostNode) -> LostNode:
         work.synced = set(synced_blocks(work.image))
     if found.blkaddr not in work.synced:
         return found
-    copy = work.free_block()
+    copy = work.room.block()
     work.surgery.write(copy, work.surgery.read(found.blkaddr))
     return found._replace(blkaddr=copy)
