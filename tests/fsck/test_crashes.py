@@ -99,7 +99,7 @@ def test_what_was_found_and_has_no_room_is_not_given_up(tmp_path: Path) -> None:
     assert (left.code, image.read_bytes() == damaged) == (4, True)
     assert "no free segment" in left.text
     assert "fsck --rescue" in left.err
-    assert f2("fsck", "-y", "--rescue", image).code == 1
+    assert f2("fsck", "-y", "--rescue", "--undo", tmp_path / "undo", image).code == 1
     with f2tools.open(image) as volume, open_recovered(reference("crash-several-strict").path) as whole:
         assert content(manifest(volume)["entries"]) == content(manifest(whole)["entries"])
 

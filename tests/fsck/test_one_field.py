@@ -887,6 +887,16 @@ def orphan_with_a_name(p: Patient) -> dict[str, Any]:
     return {"blkaddr": blkaddr, "ino": ino}
 
 
+@one("O003", "crash-orphan", also={"I002"})
+def orphan_whose_name_came_back(p: Patient) -> dict[str, Any]:
+    blkaddr, _, name = p.dentry("/b", b"inline")
+    at, mask = p.dentry_bit("/b", b"inline", 0)
+    gone = blkaddr * p.size + p.read(blkaddr * p.size, p.size).index(b"orphan0")
+    byte, bit = divmod(mask.bit_length() - 1 + (gone - name) // 8, 8)
+    p.write(at + byte, bytes([p.read(at + byte, 1)[0] | 1 << bit]))
+    return {"blkaddr": p.vol.pack.blkaddr + 1 + p.geo.cp_payload}
+
+
 @one("U004", also={"F010", "G003", "U002", "U001"})
 def root_lost(p: Patient) -> dict[str, Any]:
     p.write(p.at("/") * p.size, bytes(p.size))

@@ -260,7 +260,7 @@ def check_orphans(scan: Scan) -> Iterator[Finding]:
         place = {"area": "cp", "blkaddr": image.pack.blkaddr + 1 + image.geo.cp_payload, "ino": ino}
         if row < 0 or scan.addr[row] == NULL_ADDR or scan.kind[row] != INODE:
             yield Finding(problems.ORPHAN_INODE, **place, repair=DropOrphan(ino))
-        elif named[i] and scan.inodes["links"][scan.inode_of[row]]:
+        elif named[i]:
             yield Finding(problems.ORPHAN_LINKED, **place, repair=DropOrphan(ino))
 
 
