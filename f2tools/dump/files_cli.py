@@ -416,13 +416,13 @@ def _extract_lines(report: Any, taken: float) -> Iterable[str]:
     from f2tools.copyout.times import said_of_times
 
     counts = [
-        (report.files, "files"),
-        (report.directories, "directories"),
-        (report.symlinks, "symbolic links"),
-        (report.hard_links, "further hard links"),
-        (report.specials, "special files"),
+        (report.files, "file", "files"),
+        (report.directories, "directory", "directories"),
+        (report.symlinks, "symbolic link", "symbolic links"),
+        (report.hard_links, "further hard link", "further hard links"),
+        (report.specials, "special file", "special files"),
     ]
-    words = ", ".join(f"{count} {what}" for count, what in counts if count or what == "files")
+    words = ", ".join(f"{count} {one if count == 1 else more}" for count, one, more in counts if count or one == "file")
     yield f"{words}; {human_size(report.bytes)} in {taken:.1f} s -> {printable(report.target)}"
     if report.excluded:
         yield f"{report.excluded} left out as asked"

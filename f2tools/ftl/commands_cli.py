@@ -161,7 +161,7 @@ def export(trace: str, form: str, name: str, device: str | None, output: str | N
     with unfinished(output) as file:
         out = io.TextIOWrapper(file, encoding="utf-8", write_through=True) if file else sys.stdout
         try:
-            written, left_out = write(trace, form, name, out, device)
+            done = write(trace, form, name, out, device)
         except F2fsError:
             if not whole:
                 print("f2tools: only a part of the trace was written", file=sys.stderr)
@@ -169,10 +169,15 @@ def export(trace: str, form: str, name: str, device: str | None, output: str | N
         if file:
             out.flush()
             out.detach()  # type: ignore[attr-defined]
-    if left_out:
-        print(f"f2tools: {left_out} discards left out: MQSim has none", file=sys.stderr)
+    if done.damage:
+        print(
+            f"f2tools: note: {printable(trace)}: {', '.join(done.damage)}; what is missing is not written",
+            file=sys.stderr,
+        )
+    if done.left_out:
+        print(f"f2tools: {done.left_out} discards left out: MQSim has none", file=sys.stderr)
     if output:
-        print(f"{written} requests", file=sys.stderr)
+        print(f"{done.written} requests", file=sys.stderr)
 
 
 def _job(given: dict[str, Any], model: str, op: float, traces: tuple[str, ...], zones: int | None, name: str) -> Job:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from typing import IO
+from typing import IO, NamedTuple
 
 from f2tools.blktrace.foreign.requests import DISCARD, READ, WRITE, RequestReader, Requests
 from f2tools.errors import Usage
@@ -15,8 +15,16 @@ ACTIONS = {READ: "read", WRITE: "write", DISCARD: "trim"}
 SECTOR = 512
 
 
-def export(given: str, form: str, name: str, out: IO[str], device: str | None = None) -> tuple[int, int]:
-    """Write all requests; (those written, those left out, as MQSim knows no discards)."""
+class Written(NamedTuple):
+    """How many requests were written; how many discards not, as MQSim has none; what is wrong with the trace."""
+
+    written: int
+    left_out: int
+    damage: list[str]
+
+
+def export(given: str, form: str, name: str, out: IO[str], device: str | None = None) -> Written:
+    """Write all requests."""
     if any(c.isspace() for c in name) or not name:
         raise Usage(f"fio's iolog can't hold the file name {name!r}; choose one without spaces")
     written = left_out = 0
@@ -26,7 +34,8 @@ def export(given: str, form: str, name: str, out: IO[str], device: str | None = 
         out.write(f"{stamp}{name} add\n{stamp}{name} open\n")
     begin: int | None = None
     last = 0
-    for requests in RequestReader(given, device):
+    reader = RequestReader(given, device)
+    for requests in reader:
         if begin is None and len(requests):
             begin = int(requests.time[0])
         for row in range(len(requests)):
@@ -39,7 +48,7 @@ def export(given: str, form: str, name: str, out: IO[str], device: str | None = 
                 out.write(line)
     if form != "mqsim":
         out.write(f"{last // 1000} {name} close\n" if form == "fio3" else f"{name} close\n")
-    return written, left_out
+    return Written(written, left_out, reader.damage.summary())
 
 
 def read_through(given: str, device: str | None) -> bool:

@@ -157,6 +157,8 @@ def test_what_a_trace_lacks_is_noted(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["ftl", "simulate", str(lossy), "--engine", "python", "--json"])
     assert json.loads(done.stdout)["source"]["damage"] == {"lost": 42}
     assert done.stderr == f"f2tools: note: {lossy}: 42 events lost; what is missing is not replayed\n"
+    done = CliRunner().invoke(main, ["ftl", "export", str(lossy)])
+    assert done.stderr == f"f2tools: note: {lossy}: 42 events lost; what is missing is not written\n"
     done = CliRunner().invoke(main, ["ftl", "simulate", str(whole), "--engine", "python", "--json"])
     assert json.loads(done.stdout)["source"]["damage"] == {}
     assert not done.stderr
