@@ -17,10 +17,11 @@ import pytest
 import f2tools
 from f2tools.device import open_device
 from f2tools.dump.manifest import manifest
-from f2tools.f2fs.layout.constants import DENT_BIT_SHIFT, F2FS_ROOT_INO, NR_CURSEG_TYPE
+from f2tools.f2fs.layout.constants import CURSEG_WARM_NODE, DENT_BIT_SHIFT, F2FS_ROOT_INO, NR_CURSEG_TYPE
 from f2tools.f2fs.layout.footers import footer_in
 from f2tools.f2fs.layout.nat import NatEntry
 from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.sit import SitEntry
 from f2tools.f2fs.write.recovered import open_recovered
 from f2tools.fsck.check import check
 from f2tools.fsck.checks import recovery as chain
@@ -124,16 +125,27 @@ def test_a_lost_node_whose_footer_names_a_reserved_number_is_none_to_be_found(tm
     assert f2("fsck", "-y", image).code == 1
 
 
-def test_an_inode_of_which_one_number_in_the_footer_was_hit_is_found_by_its_summary(tmp_path: Path) -> None:
-    """Of two, the first had the number of the second: both were found for it, in turns."""
-    image = reference("fragmented").copy(tmp_path).path
-    with f2tools.open(image) as volume:
+@pytest.mark.parametrize("name", ["fragmented", "crash-namespace"])
+def test_an_inode_of_which_one_number_in_the_footer_was_hit_is_found_by_its_summary_or_name(
+    name: str, tmp_path: Path
+) -> None:
+    """Of two, the first had the number of the second: both were found for it, in turns.
+
+    After a crash the summaries of the open logs are made of the footers.
+    """
+    image = reference(name).copy(tmp_path).path
+    with open_recovered(image) as volume:
         before = content(manifest(volume)["entries"])
+    with f2tools.open(image) as volume:
         size, per = volume.geo.block_size, volume.geo.nat_entries_per_block
-        used = set(volume.nat.used().tolist()) - set(volume.summaries.journals.nat["nid"].tolist())
-        inodes = sorted(nid for nid in used if nid > F2FS_ROOT_INO and volume.nat.get(nid)[1] == nid)
+        inodes = [nid for nid in volume.nat.used().tolist() if nid > F2FS_ROOT_INO and volume.nat.get(nid)[1] == nid]
         first, second = [nid for nid in inodes if volume.inode(nid).inode.kind == "file"][:2]
         entries = [int(volume.nat.blkaddrs[nid // per]) * size + nid % per * NatEntry.size for nid in (first, second)]
+        journal = volume.summaries.journals.nat
+        block = volume.device.pread(volume.pack.sum_blkaddr * size, size)
+        rows = [row.tobytes() for row in journal[np.isin(journal["nid"], (first, second))]]
+        end = volume.pack.sum_blkaddr * size - NatEntry.size
+        entries += [end + block.index(row) + len(row) for row in rows]
         footers = [(volume.nat.get(nid)[2] + 1) * size - NodeFooter.size for nid in (first, second)]
     with image.open("r+b") as disk:
         for at, data in (
@@ -146,6 +158,30 @@ def test_an_inode_of_which_one_number_in_the_footer_was_hit_is_found_by_its_summ
     assert f2("fsck", "-y", image).code == 1
     with f2tools.open(image) as volume:
         assert content(manifest(volume)["entries"]) == before
+
+
+def test_an_inode_in_an_open_log_with_the_number_of_another_is_not_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its inode number was hit as well, and the segment table calls the block of the other one free."""
+    good = crashes.truth("crash-stress-2").good
+    with f2tools.open(good.path) as volume:
+        size, log = good.block_size, volume.summaries.cursegs[CURSEG_WARM_NODE].segno
+        inodes = [nid for nid in volume.nat.used().tolist() if nid > F2FS_ROOT_INO and volume.nat.get(nid)[1] == nid]
+        files = [nid for nid in inodes if volume.inode(nid).inode.kind == "file"]
+        other = next(nid for nid in files if volume.geo.segno(volume.nat.get(nid)[2]) != log)
+        hit = next(nid for nid in files if volume.geo.segno(volume.nat.get(nid)[2]) == log)
+        footer = (volume.nat.get(hit)[2] + 1) * size - NodeFooter.size
+        segno, at = divmod(volume.nat.get(other)[2] - volume.geo.main_blkaddr, volume.geo.blocks_per_seg)
+        assert segno not in volume.summaries.journals.sit["segno"]
+        block, index = divmod(segno, volume.geo.sit_entries_per_block)
+        byte = (
+            int(volume.sit.blkaddrs[block]) * size + index * SitEntry.size + SitEntry.offset_of("valid_map") + at // 8
+        )
+        bits = volume.device.pread(byte, 1)[0] & ~(0x80 >> at % 8)
+    patches = [(footer, other.to_bytes(4, "little") + b"\x01\0\0\x40"), (byte, bytes([bits]))]
+    monkeypatch.setattr(crashes, "damage", lambda *_: patches)
+    assert crashes.judged("crash-stress-2", 0, tmp_path, peer=False).wrong == ""
 
 
 def test_what_was_fsynced_takes_no_name_of_an_older_directory_from_a_file(

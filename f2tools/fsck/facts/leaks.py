@@ -21,18 +21,18 @@ from f2tools.f2fs.layout.constants import (
     OFFSET_BIT_SHIFT,
 )
 from f2tools.f2fs.layout.file_type import S_IFMTS
-from f2tools.f2fs.layout.footers import CP_VER_LOW, MOST_VERSIONS, footer_in, footers_of, inode_in, low_cp_ver
+from f2tools.f2fs.layout.footers import CP_VER_LOW, MOST_VERSIONS, footer_in, footers_of, inode_in, low_cp_ver, name_in
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.f2fs.volume.nat import RESERVED_NODES
 from f2tools.fsck.checks.recovery import synced_blocks
 from f2tools.fsck.checks.summary import named_by_summaries, summaries_of
-from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.nodes import UNKNOWN
 from f2tools.fsck.facts.owners import NODE
 from f2tools.fsck.facts.scan import Scan
 
 STEP = 256  # segments, or blocks, at a time
+MOST_ASKED = 1000  # names that are looked for
 
 
 class LostNode(NamedTuple):
@@ -116,6 +116,7 @@ class Leaks:
     def __init__(self, scan: Scan) -> None:
         self._image = scan.image
         self._owners = scan.owners
+        self._asked = 0
         self._old: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]] | None = None
         self.nodes: dict[int, list[LostNode]] = {}
         self.data: dict[tuple[int, int], list[LostData]] = {}
@@ -131,7 +132,7 @@ class Leaks:
                 segno, offsets = int(some[i]), np.flatnonzero(lost[i])
                 nodes, owned = int(((nid[i] != 0) & (ofs[i] == NODE)).sum()), int((nid[i] != 0).sum())
                 is_node = 2 * nodes > owned if owned else self._holds_nodes(segno, offsets)
-                self._segment(scan.image, segno, offsets, is_node)
+                self._segment(scan, segno, offsets, is_node)
         self._add_strays(scan)
 
     def _add_strays(self, scan: Scan) -> None:
@@ -142,7 +143,7 @@ class Leaks:
         named, _ = named_by_summaries(scan.image, scan.addr[rows].tolist())
         some = named == nids[rows]
         if some.any():
-            self._add_nodes(scan.image, scan.addr[rows[some]], named[some])
+            self._add_nodes(scan, scan.addr[rows[some]], named[some])
 
     def _holds_nodes(self, segno: int, offsets: NDArray[np.integer]) -> bool:
         """Whether a segment in which nobody owns a block holds nodes: its type, unless summaries and footers agree."""
@@ -155,13 +156,14 @@ class Leaks:
                 return True
         return int(image.sit.types[segno]) >= NR_CURSEG_DATA_TYPE
 
-    def _segment(self, image: Image, segno: int, offsets: NDArray[np.integer], is_node: bool) -> None:
+    def _segment(self, scan: Scan, segno: int, offsets: NDArray[np.integer], is_node: bool) -> None:
+        image = scan.image
         start = int(image.geo.start_block(segno))
         if is_node:
             named = np.zeros(offsets.size, np.int64)
             if not image.geo.feature & F2FS_FEATURE_RO:
                 named = summaries_of(image, np.array([segno]))[0][0]["nid"][offsets].astype(np.int64)
-            self._add_nodes(image, start + offsets, named)
+            self._add_nodes(scan, start + offsets, named)
             return
         if image.geo.feature & F2FS_FEATURE_RO:
             return
@@ -173,21 +175,48 @@ class Leaks:
                 self.data.setdefault((nid, int(entry["ofs_in_node"])), []).append(LostData(start + at, version))
                 self.versions[nid] = version
 
-    def _add_nodes(self, image: Image, blkaddrs: NDArray[np.integer], named: NDArray[np.int64]) -> None:
-        blocks = image.read(blkaddrs)
+    def _add_nodes(self, scan: Scan, blkaddrs: NDArray[np.integer], named: NDArray[np.int64]) -> None:
+        blocks = scan.image.read(blkaddrs)
         footers = footers_of(blocks)
         blank = ~blocks[:, :2].any(axis=1) & (footers["nid"] == footers["ino"])  # an inode without a mode
-        for i in _inodes_with_a_wrong_number(blocks, footers, named):
-            footers["nid"][i] = footers["ino"][i] = named[i]
+        first = (footers["flag"] >> OFFSET_BIT_SHIFT == 0) & (footers["nid"] != footers["ino"])
+        for i in np.flatnonzero(first & ~blank).tolist():
+            either = int(footers["nid"][i]), int(footers["ino"][i])
+            number = self._number_of(scan, blocks[i], int(blkaddrs[i]), int(named[i]), either)
+            if number:
+                footers["nid"][i] = footers["ino"][i] = number
         agrees = named == footers["nid"]
         for i in np.flatnonzero(~blank).tolist():
             blkaddr, footer = int(blkaddrs[i]), footers[i]
-            if RESERVED_NODES <= footer["nid"] < image.geo.max_nid and footer["ino"]:
+            if RESERVED_NODES <= footer["nid"] < scan.geo.max_nid and footer["ino"]:
                 found = LostNode(
                     bool(agrees[i]), int(low_cp_ver(footer)), blkaddr, int(footer["ino"]),
                     int(footer["flag"]) >> OFFSET_BIT_SHIFT,
                 )  # fmt: skip
                 self.nodes.setdefault(int(footer["nid"]), []).append(found)
+
+    def _number_of(
+        self, scan: Scan, block: NDArray[np.uint8], blkaddr: int, named: int, either: tuple[int, int]
+    ) -> int:
+        """Which of two numbers in its footer is that of an inode, by its summary or its name; 0 if that is not known.
+
+        The summaries of an open log of nodes are rebuilt from the footers, and say nothing.
+        """
+        if not looks_like_inode(block):
+            return 0
+        segno = int(scan.geo.segno(blkaddr))
+        if all(log.segno != segno or log.blkaddr is not None for log in scan.image.summaries.cursegs):
+            return named if named in either else 0
+        inode, table = inode_in(block), scan.dentries.table
+        row = scan.inode_row(int(inode["i_pino"]))
+        if row < 0 or self._asked == MOST_ASKED:
+            return 0
+        self._asked += 1
+        for entry in table[(table["dir"] == row) & np.isin(table["ino"], either)]:
+            at, length = int(entry["name_at"]), int(entry["name_len"])
+            if scan.image.block(int(entry["blkaddr"]))[at : at + length].tobytes() == name_in(inode):
+                return int(entry["ino"])
+        return 0
 
     def node(self, nid: int) -> LostNode | None:
         """The newest lost block of a node, of those that a summary names if there are any."""
@@ -269,15 +298,6 @@ class Leaks:
             if any(item.ino == ino and item.offset == offset for item in found):
                 return nid
         return None
-
-
-def _inodes_with_a_wrong_number(
-    blocks: NDArray[np.uint8], footers: NDArray[Any], named: NDArray[np.int64]
-) -> list[int]:
-    """Which nodes are inodes of which the footer has the number, that the summary names, in one of two places only."""
-    first = footers["flag"] >> OFFSET_BIT_SHIFT == 0
-    once = (footers["nid"] == named) ^ (footers["ino"] == named)
-    return [i for i in np.flatnonzero(first & once & (named != 0)).tolist() if looks_like_inode(blocks[i])]
 
 
 def looks_like_inode(block: NDArray[np.uint8]) -> bool:
