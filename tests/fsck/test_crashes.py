@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from f2tools.dump.manifest import manifest
 from f2tools.f2fs.layout.constants import CURSEG_WARM_NODE, DENT_BIT_SHIFT, F2FS_ROOT_INO, NR_CURSEG_TYPE
 from f2tools.f2fs.layout.footers import footer_in
 from f2tools.f2fs.layout.nat import NatEntry
-from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.f2fs.layout.sit import SitEntry
 from f2tools.f2fs.write.recovered import open_recovered
 from f2tools.fsck.check import check
@@ -182,6 +183,34 @@ def test_an_inode_in_an_open_log_with_the_number_of_another_is_not_that_one(
     patches = [(footer, other.to_bytes(4, "little") + b"\x01\0\0\x40"), (byte, bytes([bits]))]
     monkeypatch.setattr(crashes, "damage", lambda *_: patches)
     assert crashes.judged("crash-stress-2", 0, tmp_path, peer=False).wrong == ""
+
+
+def test_a_repair_is_at_work_as_long_as_there_is_less_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run of lost blocks all but the first were put back; that it was lost still was taken for no change."""
+    good = crashes.truth("crash-namespace").good
+    with f2tools.open(good.path) as volume:
+        size, big = good.block_size, volume.path("/b/big").inode
+        node = volume.nat.get(int(big.nids[0]))[2] * size
+        other = volume.path("/a/f1-renamed").inode.blkaddr * size + INODE_ADDR_OFFSET
+    patches = [(node + 4 * 108 + 2, b"\xff" * 64), (other + 4 * 600, b"\xff" * 4)]
+    monkeypatch.setattr(crashes, "damage", lambda *_: patches)
+    assert crashes.judged("crash-namespace", 0, tmp_path, peer=False).wrong == ""
+
+
+def test_nodes_are_not_put_back_into_what_can_have_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that became a socket, of which nothing else speaks: its pointers were cleared and set in turns."""
+    facts = crashes.truth("crash-collapsed")
+    size = facts.good.block_size
+    with f2tools.open(facts.good.path) as volume:
+        known, names = volume.path("/known").inode.blkaddr, int(volume.path("/").inode.addrs[0])
+    fsynced = next(node for node in facts.chain if node.is_inode and node.blkaddr > known and node.ino == 8)
+    patches = [
+        (known * size, bytes(size)),
+        (names * size, random.Random(1).randbytes(size)),
+        (fsynced.blkaddr * size, (stat.S_IFSOCK | 0o644).to_bytes(2, "little")),
+    ]
+    monkeypatch.setattr(crashes, "damage", lambda *_: patches)
+    assert crashes.judged("crash-collapsed", 0, tmp_path, peer=False).wrong == ""
 
 
 def test_what_was_fsynced_takes_no_name_of_an_older_directory_from_a_file(

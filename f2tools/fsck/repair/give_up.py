@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
-    F2FS_INLINE_DATA,
-    F2FS_INLINE_DENTRY,
     F2FS_ROOT_INO,
     NULL_ADDR,
     OFFSET_BIT_SHIFT,
@@ -19,6 +17,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.file_type import mode_of_type
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.node_tree import leads_to_nodes, place_of
+from f2tools.fsck.facts.inodes import maps_blocks
 from f2tools.fsck.facts.nodes import DIRECT, INODE, UNKNOWN
 from f2tools.fsck.facts.owners import ALIAS, NODE
 from f2tools.fsck.findings import Finding
@@ -228,7 +227,7 @@ def put_in_place(work: Work, ino: int, offset: int, nid: int) -> bool | None:
             taken = inode["xattr_nid"] if slot == 5 else block[at : at + 4].any()
             if taken:
                 return False if (ino, offset) in work.expected else None
-            if inode["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) and slot < 5:
+            if slot < 5 and not maps_blocks(work.scan.inodes[inode_row : inode_row + 1])[0]:
                 return None
             return work.place(ino, slot, nid)
     place = place_of(offset, work.image.geo.addrs_per_block)

@@ -71,7 +71,7 @@ SAME_AGAIN = 2  # times that the same findings may come back
 
 
 def _signature(report: CheckReport) -> int:
-    return hash(tuple((finding.code, finding.where, str(finding.found)) for finding in report.findings))
+    return hash(tuple((finding.code, finding.where, str(finding.found), finding.count) for finding in report.findings))
 
 
 @dataclass
