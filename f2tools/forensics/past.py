@@ -424,16 +424,14 @@ class TimeNat(NoTable):
         version, ino, block_addr = self.lookup(np.array([nid]))[0].item()
         return version, ino, block_addr
 
-    def entries(self) -> NDArray[Any]:
-        """The whole table, shape (max_nid,)."""
-        rows = np.zeros(len(self), NatEntry.dtype)
-        used = self.used()
-        rows[used] = self.lookup(used)
-        return rows
-
     def used(self) -> NDArray[np.int64]:
         """The nids with an address."""
         return np.unique(self._past.nodes["nid"][: self.limit]).astype(np.int64)
+
+    def inodes(self) -> NDArray[np.int64]:
+        """The nids of inodes with an address."""
+        used = self.used()
+        return used[self.lookup(used)["ino"] == used]
 
 
 class PastVolume(Volume):

@@ -224,7 +224,7 @@ def _lay_pack(
     device.pwrite(blkaddr * size, head + summaries.tobytes() + head[:size])
     if cp.ckpt_flags & CP_NAT_BITS_FLAG:
         crc = stored_crc(cp, head)
-        used = np.zeros((after.nat_blocks, after.nat_entries_per_block), np.bool_)
+        used = np.zeros(after.nat_blocks, np.int64)
         both = min(volume.geo.nat_blocks, after.nat_blocks)
         used[:both] = volume.nat.in_use()[:both]
         raw = nat_bits_of(after, used, crc, cp.checkpoint_ver)

@@ -128,7 +128,7 @@ def _start_of_last(state: State) -> int:
 
 
 def _state(volume: WritableVolume) -> State:
-    used = np.flatnonzero(volume.nat.in_use().any(axis=1))  # blocks
+    used = np.flatnonzero(volume.nat.in_use())  # blocks
     return State(
         geometry=volume.geo,
         valid_blocks=max(volume.space.valid_blocks, int(volume.segments.vblocks.sum())),

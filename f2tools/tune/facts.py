@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from f2tools.errors import DeviceError, F2fsError
 from f2tools.f2fs.layout.constants import (
     DEFAULT_INLINE_XATTR_ADDRS,
@@ -23,7 +21,6 @@ from f2tools.f2fs.layout.constants import (
     F2FS_META_INO,
     F2FS_NOATIME_FL,
     F2FS_PROJINHERIT_FL,
-    NULL_ADDR,
     QUOTA_NAMES,
 )
 from f2tools.f2fs.layout.quota import QUOTA_BLOCK_SIZE, QUOTA_MAGICS, QuotaHeader
@@ -81,12 +78,10 @@ def all_inos(volume: Volume) -> list[int]:
 
     DeviceError where a part of the NAT can't be read.
     """
-    rows = volume.nat.entries()
+    inos = volume.nat.inodes()
     if volume.nat.problems:
         raise DeviceError(f"the NAT can't be read: {volume.nat.problems[0]}")
-    nids = np.arange(rows.size)
-    used = (rows["ino"] == nids) & (rows["block_addr"] != NULL_ADDR) & (nids > F2FS_META_INO)
-    return np.flatnonzero(used).tolist()
+    return inos[inos > F2FS_META_INO].tolist()
 
 
 def all_inodes(volume: Volume) -> Iterator[Inode]:

@@ -401,7 +401,7 @@ class PolicyUse(NamedTuple):
 def policies_in_use(nat: Nat, nodes: NodeReader, keyring: Keyring) -> list[PolicyUse]:
     """The policies of all inodes, most used first; those without a sound context don't count.  Reads every inode."""
     counts: dict[Policy, int] = {}
-    for policy in _policies_of(nodes, _inos(nat)):
+    for policy in _policies_of(nodes, nat.inodes()):
         counts[policy] = counts.get(policy, 0) + 1
     used = sorted(counts.items(), key=lambda item: (-item[1], item[0].key_id))
     return [PolicyUse(policy, count, keyring.find(policy.key_id)) for policy, count in used]
@@ -414,18 +414,13 @@ def idle_sources(nat: Nat, nodes: NodeReader, keyring: Keyring, most: int) -> li
     """
     if not keyring.sources or not most:
         return []
-    idle, inos = list(keyring.sources), _inos(nat)
+    idle, inos = list(keyring.sources), nat.inodes()
     for policy in _policies_of(nodes, inos[:most]):
         key = keyring.find(policy.key_id)
         idle = [source for source in idle if key not in source]
         if not idle:
             break
     return idle if inos.size <= most else []
-
-
-def _inos(nat: Nat) -> NDArray[np.int64]:
-    entries = nat.entries()
-    return np.flatnonzero((entries["block_addr"] != 0) & (entries["ino"] == np.arange(len(entries))))
 
 
 def _policies_of(nodes: NodeReader, inos: NDArray[np.int64]) -> Iterator[Policy]:

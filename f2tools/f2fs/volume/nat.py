@@ -29,6 +29,7 @@ _ENTRY = NatEntry.form
 RESERVED_NODES = 3  # nids 0 to 2 are never handed out
 FLUSH_BLOCKS = 4096  # bounds the memory of one write
 AROUND = 8  # blocks read together
+BATCH = 1024  # blocks read at most in one go
 _ALL, _NOT_READ = 1, 2  # what `core.node_addresses` says
 
 
@@ -46,6 +47,7 @@ class Nat:
         self._cells = byte_view(self._blocks)  # the same bytes, for one entry at a time: several times as fast
         self._block_size, self._per_block = geo.block_size, geo.nat_entries_per_block
         self._have = np.zeros(geo.nat_blocks, np.bool_)
+        self._filled = np.zeros(geo.nat_blocks, np.bool_)  # blocks with any entry; the memory of others is not touched
         self._lost: dict[int, str] = {}  # blocks that can't be read: their entries are zeros
 
     @property
@@ -99,29 +101,40 @@ class Nat:
         block, index = divmod(nid, self._per_block)
         if not self._have[block]:
             self._fetch(np.array([block]))
+        self._filled[block] = True  # perhaps, soon
         return block * self._block_size + index * _ENTRY.size
 
     def entries(self) -> Rows:
-        """The whole table, shape (max_nid,); a copy."""
+        """The whole table, shape (max_nid,); a copy, of twenty bytes for each node that the volume has room for."""
         self.load()
         return self._rows.reshape(-1)
 
     def used(self) -> NDArray[np.int64]:
         """The nids with an address, in order; placeholders 1 and 2 included."""
-        self.load()
-        return np.flatnonzero(self._rows["block_addr"].reshape(-1))
+        return self.known()[0]
 
     def known(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
         """Of the nids with an address, as `used` has them: nid, address, ino, version."""
         self.load()
-        addr, ino, version = (self._rows[name].reshape(-1) for name in ("block_addr", "ino", "version"))
-        nids = np.flatnonzero(addr)
-        return nids, addr[nids].astype(np.int64), ino[nids].astype(np.int64), version[nids]
+        numbers = np.flatnonzero(self._filled)
+        rows = self._rows[numbers]
+        block, index = np.nonzero(rows["block_addr"])
+        known = rows[block, index]
+        nids = numbers[block] * self._per_block + index
+        return nids, known["block_addr"].astype(np.int64), known["ino"].astype(np.int64), known["version"].copy()
 
-    def in_use(self) -> NDArray[np.bool_]:
-        """Whether each nid has an address, shape (nat_blocks, entries in a block)."""
+    def inodes(self) -> NDArray[np.int64]:
+        """The nids of inodes with an address, in order; placeholders 1 and 2 included."""
+        nids, _, ino, _ = self.known()
+        return nids[nids == ino]
+
+    def in_use(self) -> NDArray[np.int64]:
+        """How many nids of each block of the table have an address."""
         self.load()
-        return self._rows["block_addr"] != 0
+        counts = np.zeros(self._have.size, np.int64)
+        numbers = np.flatnonzero(self._filled)
+        counts[numbers] = np.count_nonzero(self._rows["block_addr"][numbers], axis=1)
+        return counts
 
     def blocks(self, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
         """These blocks of the table with what the journal overrides, shape (n, block_size); copies."""
@@ -131,15 +144,18 @@ class Nat:
         return self._blocks[numbers]
 
     def _fetch(self, numbers: NDArray[Any]) -> None:
-        fresh = (
-            self._blocks
-            if numbers.size == len(self._have)
-            else new_blocks(numbers.size, self._geo.block_size, zeroed=True)
-        )
-        lost = read_table(self._device, self.blkaddrs[numbers], self._geo.block_size, fresh)
-        self._lost.update((int(numbers[row]), why) for row, why in lost.items())
-        if fresh is not self._blocks:
-            self._blocks[numbers] = fresh
+        size = self._block_size
+        room = new_blocks(min(numbers.size, BATCH), size, zeroed=True)
+        for first in range(0, numbers.size, BATCH):
+            some = numbers[first : first + BATCH]
+            fresh = room[: some.size]
+            lost = read_table(self._device, self.blkaddrs[some], size, fresh)
+            self._lost.update((int(some[row]), why) for row, why in lost.items())
+            filled = fresh.any(axis=1)
+            self._blocks[some[filled]] = fresh[filled]
+            self._filled[some[filled]] = True
+            if some.size < numbers.size:
+                fresh[filled] = 0
         self._have[numbers] = True
         self._apply_journal(numbers)
 
@@ -156,6 +172,7 @@ class Nat:
         block, index = np.divmod(self._journal["nid"].astype(np.int64), self._geo.nat_entries_per_block)
         here = np.isin(block, numbers)
         self._rows[block[here], index[here]] = self._journal["ne"][here]
+        self._filled[block[here]] = True
 
 
 def live_blkaddrs(geo: Geometry, bitmap: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -253,6 +270,7 @@ class LiveNat(Nat):
         wanted = np.asarray(nids, np.int64)
         self.lookup(wanted)
         block, index = np.divmod(wanted, self._geo.nat_entries_per_block)
+        self._filled[block] = True
         self._rows["ino"][block, index] = inos
         self._rows["block_addr"][block, index] = blkaddrs
         self._dirty.update(wanted.tolist())
@@ -277,6 +295,7 @@ class LiveNat(Nat):
         wanted = np.asarray(nids, np.int64)
         self.lookup(wanted)
         block, index = np.divmod(wanted, self._geo.nat_entries_per_block)
+        self._filled[block] = True
         self._rows["version"][block, index] += 1
         self._rows["ino"][block, index] = 0
         self._rows["block_addr"][block, index] = NULL_ADDR

@@ -295,13 +295,13 @@ def nat_bits_blocks(geo: Geometry) -> int:
     return -(-(2 * (geo.nat_blocks // 8) + 8) // geo.block_size)
 
 
-def nat_bits_of(geo: Geometry, used: NDArray[np.bool_], crc: int, version: int) -> bytes:
+def nat_bits_of(geo: Geometry, used: NDArray[np.int64], crc: int, version: int) -> bytes:
     """Which NAT blocks are full and which are empty; see f2fs_enable_nat_bits() and __update_nat_bits().
 
-    used: whether each nid has a node, shape (nat_blocks, entries in a block).
+    used: how many nids of each NAT block have a node.
     """
-    full, empty = np.all(used, axis=1), ~np.any(used, axis=1)
-    full[0] = used[0, 1:].all()  # nid 0 is never free
+    full, empty = used >= geo.nat_entries_per_block, used == 0
+    full[0] = used[0] >= geo.nat_entries_per_block - 1  # nid 0 is never free
     empty[0] = False
     raw = bytearray(nat_bits_blocks(geo) * geo.block_size)
     raw[:8] = ((crc << 32 | version) & (1 << 64) - 1).to_bytes(8, "little")

@@ -169,7 +169,7 @@ def check_nat_bits(image: Image) -> Iterator[Finding]:
     if bits is None or not bits.matches:  # the kernel ignores bits that carry another key
         return
     geo = image.geo
-    used = np.count_nonzero(image.nat.in_use(), axis=1)
+    used = image.nat.in_use()
     capacity = np.full(geo.nat_blocks, geo.nat_entries_per_block)
     capacity[0] -= 1  # nid 0 is never in use
     full = used >= capacity

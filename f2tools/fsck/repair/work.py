@@ -54,6 +54,7 @@ from f2tools.fsck.repair.surgery import Surgery, nat_at
 
 EXTENT = slice(at := InodeLayout.offset_of("i_ext"), at + Extent.size)  # of an inode block
 DIR_MODE = stat.S_IFDIR | 0o755
+NIDS_AT_ONCE = 1 << 16
 
 
 class Work:
@@ -195,7 +196,8 @@ class Work:
         used[self.scan.nid] = True
         waiting = {nid for nid, _, _ in self._missing} | self._names.keys() | self.leaks.nodes.keys()
         used[[nid for nid in waiting if 0 < nid < used.size]] = True
-        return iter(np.flatnonzero(~used).tolist())
+        starts = range(0, used.size, NIDS_AT_ONCE)
+        return (nid for at in starts for nid in (np.flatnonzero(~used[at : at + NIDS_AT_ONCE]) + at).tolist())
 
     @cached_property
     def _dirs(self) -> NDArray[Any]:

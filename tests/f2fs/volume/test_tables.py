@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import f2tools
+from f2tools.device import Device
 from f2tools.errors import NotF2fs
 from f2tools.f2fs.layout.constants import (
     CP_DISABLED_FLAG,
@@ -20,8 +23,11 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.checkpoint import read_nat_bits
 from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.nat import Nat
 from f2tools.f2fs.volume.volume import Volume
+from tests.dump.craft import f2
 from tests.f2fs.write.volumes import fresh
+from tests.hostile.exercise import grown_bytes, in_child
 from tests.images import CLEAN, CRASH, FSCRYPT, HISTORY, SLOADED, Reference, reference
 
 ALL = (*CLEAN, *CRASH, *FSCRYPT, *HISTORY, *SLOADED)
@@ -176,3 +182,32 @@ def test_an_unknown_feature_is_read_with_a_warning(tmp_path) -> None:
         assert any("unknown feature bits 0x40000000" in text for text in vol.warnings)
         assert vol.path("/small").inode.is_dir
         assert vol.device.read_only
+
+
+class AllData:
+    """A device of which nothing is known to be a hole."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def data_ranges(self, offset: int, length: int) -> Iterator[tuple[int, int]]:
+        yield offset, length
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+
+def test_a_table_of_zeros_takes_no_memory(tmp_path: Path) -> None:
+    """The NAT of a volume for many nodes has 440 MiB; mkfs.f2fs writes all of it."""
+    image = tmp_path / "large.img"
+    assert f2("mkfs", image, "--size", "1T", "-i").code == 0
+
+    def most() -> list[str]:
+        with f2tools.open(image) as volume:
+            nat = Nat(cast(Device, AllData(volume.device)), volume.geo, volume.pack, volume.summaries.journals.nat)
+            assert nat.used().tolist() == volume.nat.used().tolist()
+            assert nat.in_use().sum() == nat.used().size
+            return [f"{volume.geo.nat_blocks >> 8} {grown_bytes() >> 20}"]
+
+    table, grown = map(int, in_child(most)[0].split())
+    assert (table > 400, grown < 60) == (True, True), (table, grown)
