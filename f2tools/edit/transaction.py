@@ -270,11 +270,8 @@ class Edit:
     def _finish(self) -> None:
         with self.failing_at(None):
             self.volume.close()
-        if self.volume.quota_lost:
-            self.notes.append(
-                f"quota is not counted any more and marked as out of date: {self.volume.quota_lost}; "
-                "f2tools fsck -y counts it anew"
-            )
+        if self.volume.quota_lost and self.volume.quota_note:
+            self.notes.append(self.volume.quota_note)
         self.outcome = self.stages.outcome()
         if self.dry_run:
             return

@@ -107,6 +107,8 @@ def _open_writable(request: MountRequest) -> AnyTree | None:
         policy = Policy(active_logs=request.options.active_logs, fsync_mode=request.options.fsync_mode)
         volume = WritableVolume(device, policy)
         request.warnings += volume.warnings
+        if volume.quotas is None and volume.quota_note:
+            request.warnings.append(volume.quota_note)
         return LiveTree(volume, request.options.discard)
     except NotF2fs:
         device.close()

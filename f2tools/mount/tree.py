@@ -7,6 +7,7 @@ can be written.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,8 @@ from f2tools.mount.status import numbers_of_mount
 from f2tools.native import core
 from f2tools.vfs import Attributes, DirEntry, ReadOnly, Statistics, atime_is_due, read_only
 from f2tools.volumes import HandedOn
+
+log = logging.getLogger("f2tools.mount")
 
 INODES_HELD = 16384  # of a volume that can't change
 KINDS = tuple(mode_of_type(file_type) or 0 for file_type in range(256))  # S_IF* by the byte of an entry
@@ -258,6 +261,7 @@ class LiveTree(HandedOn[WritableVolume], RecoveredTree):
         super().__init__(volume)
         self._upkeep = Upkeep(volume)
         self._discards = discards
+        volume.when_quota_is_lost = lambda: log.warning("%s", volume.quota_note)
 
     def numbers(self, bytes_given: int, checkpoints: int) -> dict[str, object]:
         return numbers_of_mount(self.volume, self._upkeep, bytes_given, checkpoints)

@@ -24,6 +24,8 @@ from f2tools.f2fs.write.parts import fail
 from f2tools.f2fs.write.quota import open_quotas
 from f2tools.f2fs.write.zoned import Zoned
 
+COUNT_ANEW = "f2tools fsck -y counts it anew"
+
 
 class Charging(Zoned):
     """Charges owners for what they use; `quota` keeps the accounts."""
@@ -35,6 +37,7 @@ class Charging(Zoned):
     ) -> None:
         super().__init__(device, which, policy, clock, seed)
         self.quota_lost = ""  # why what the quota files say is not to be trusted any more
+        self.when_quota_is_lost: Callable[[], object] | None = None  # called then
         if quota_inos(self.sb):
             self.space.charge = self._charge
 
@@ -49,8 +52,25 @@ class Charging(Zoned):
         try:
             return self._open_quotas()
         except (Corrupt, DeviceError) as error:
-            self.quota_lost = str(error)
+            self._give_up_quota(error)
             return None
+
+    @property
+    def quota_note(self) -> str | None:
+        """What who changes the volume should know: that quota is not counted, so that no limit holds, and what helps.
+
+        As the quota files are opened by the first change that is charged, it may be too early to ask before.
+        """
+        if self.quota_lost:
+            return f"quota is not counted any more and marked as out of date: {self.quota_lost}; {COUNT_ANEW}"
+        if quota_inos(self.sb) and not self._counts:
+            return f"quota is marked as out of date, so it is not counted and no limit holds; {COUNT_ANEW}"
+        return None
+
+    def _give_up_quota(self, error: Exception) -> None:
+        self.quota_lost = str(error)
+        if self.when_quota_is_lost is not None:
+            self.when_quota_is_lost()
 
     @property
     def _counts(self) -> bool:
@@ -136,7 +156,7 @@ class Charging(Zoned):
             if isinstance(error, OSError) and error.errno != errno.ENOSPC:
                 raise
             vars(self)["quotas"] = None
-            self.quota_lost = str(error)
+            self._give_up_quota(error)
 
 
 def _limit(said: dict[str, int], limit: int, used: int, total: str, *free: str) -> None:
