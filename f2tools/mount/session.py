@@ -126,7 +126,9 @@ def _open_recovered(request: MountRequest) -> AnyTree | None:
     """Read-only, with what was fsync'ed after the checkpoint: recovery writes into memory."""
     device = Overlay(_open_to_read(request))
     try:
-        return RecoveredTree(WritableVolume(device, despite="ro"))
+        volume = WritableVolume(device, despite="ro")
+        request.warnings += volume.warnings
+        return RecoveredTree(volume)
     except NotF2fs:
         device.close()
         raise

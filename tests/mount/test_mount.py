@@ -804,6 +804,35 @@ def test_a_damaged_volume_is_mounted_read_only_and_says_why(tmp_path: Path) -> N
     assert image.read_bytes() == before
 
 
+@pytest.mark.parametrize("recovered", [True, False])
+def test_a_read_only_mount_says_that_a_checkpoint_pack_is_not_usable(recovered: bool, tmp_path: Path) -> None:
+    need_fuse()
+    image, directory = fresh(tmp_path), tmp_path / "mnt"
+    directory.mkdir()
+    volume = writable(image)
+    volume.mkdir(3, b"d", 0o755)
+    volume.sync()  # mkfs makes one pack
+    ino = volume.create(3, b"file", 0o644)
+    volume.write(ino, 0, b"content")
+    if recovered:
+        volume.fsync(ino)
+        volume.abandon()
+    else:
+        volume.close()
+    with reading(image) as read:
+        older = read.packs[1 - read.pack.index]
+        at = older.blkaddr * read.geo.block_size
+    with image.open("r+b") as file:
+        file.seek(at + 200)
+        file.write(b"\xff" * 8)
+    done = f2tools("mount", "-o", "ro", image, directory)
+    try:
+        assert done.stderr.count(f"checkpoint pack {older.index + 1} is not usable") == 1, done
+        assert (directory / "file").read_bytes() == b"content"
+    finally:
+        subprocess.run(["fusermount3", "-u", directory], check=True)
+
+
 class Failing(Wrapper):
     """A device that takes nothing any more from some moment on, or can't be read."""
 

@@ -267,7 +267,7 @@ class WritableVolume(Namei):
         """As the kernel does, recovery ends at a damaged node; what comes behind it goes with the next checkpoint."""
         behind = {node.ino for node in fsynced_behind(self, found)}
         if behind:
-            files = "1 file lies" if len(behind) == 1 else f"{len(behind):,} files lies"
+            files = "1 file lies" if len(behind) == 1 else f"{len(behind):,} files lie"
             self.warnings.append(
                 f"what was fsync'ed of {files} behind a damaged node, where no recovery comes, and is given up by any"
                 " change but that of `f2tools fsck -y`, which brings back what it can (R004)"
