@@ -73,11 +73,14 @@ class Served:
     # -- errors ---------------------------------------------------------------------------------------------------
 
     def failed(self, what: str, error: Exception) -> int:
-        """An unexpected error: report it, stop writing where the volume may be damaged; returns the errno to answer."""
+        """An unexpected error: report it, stop writing where the volume may be damaged; returns the errno to answer.
+
+        What can't be read, or isn't sound, ends a call alone, unless the file system itself writes nothing any more.
+        """
         if isinstance(error, Unsupported):
             self.say_once(f"{what}: {error}")
             return errno.EOPNOTSUPP
-        if isinstance(error, Corrupt | DeviceError) and what in READING:
+        if isinstance(error, Corrupt | DeviceError) and (what in READING or self.files.broken is None):
             self.say_once(f"{what}: {error}")
             return errno.EUCLEAN if isinstance(error, Corrupt) else errno.EIO
         if isinstance(error, F2fsError):

@@ -67,6 +67,7 @@ STUDIES = tuple((place, name) for place in PLACES for name in EXPERIMENTS if pla
 LATER_TESTS = {
     "tests/f2fs/write/test_no_room.py": "F2_REFUSALS=all",
     "tests/edit/test_failing_reads.py": "F2_REFUSALS=all",
+    "tests/mount/test_failing_reads.py": "F2_MOUNT_READS=all",
 }  # behind the experiments, which keep their numbers
 SCALE = "1/64"
 TOLD = 3000  # characters of what was printed
