@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 
 import numpy as np
 
-from f2tools.f2fs.write.gc import Pinned, cost_benefit
+from f2tools.f2fs.write.gc import CantBeRead, Pinned, cost_benefit
 from f2tools.f2fs.write.volume import WritableVolume
+
+log = logging.getLogger("f2tools.mount")
 
 INVALID_PERCENT = 40  # of the blocks that are not valid, so many must lie in dirty segments; see gc.h
 
@@ -36,6 +39,8 @@ class Upkeep:
             self.sections_cleaned += 1
         except Pinned:
             pass  # another section may do
+        except CantBeRead as error:
+            log.warning("cleaning: %s; section %d stays as it is", error, section)
         return True
 
     def discard(self) -> None:

@@ -335,7 +335,7 @@ class LiveTree(HandedOn[WritableVolume], RecoveredTree):
         if self.volume.broken:
             self.volume.nodes.shrink()
         else:
-            self.volume.balance()
+            self.volume.tend()
 
     def clean(self) -> bool:
         return self._upkeep.clean_one()

@@ -19,7 +19,7 @@ from f2tools.f2fs.layout.constants import (
     LOG_BLOCKS_PER_SEG,
 )
 from f2tools.f2fs.write.charge import Charging
-from f2tools.f2fs.write.gc import Pinned, make_room
+from f2tools.f2fs.write.gc import CantBeRead, Pinned, make_room
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.parts import fail
 from f2tools.f2fs.write.unused import discard_unused
@@ -136,6 +136,20 @@ class Balance(Charging):
             refused = self.segments.written_blocks == self.written_before
         if isinstance(error, NoFreeSegment) or (self.midway and not refused):
             self.stop_writing(_why(error))
+
+    def tend(self) -> None:
+        """`balance` between operations.  DeviceError, OSError ENOSPC: nothing has changed, or nothing is written any
+        more."""
+        self.alone()
+        self.midway = False
+        self.written_before = self.segments.written_blocks
+        try:
+            self.balance()
+        except BaseException as error:
+            self.ended(error, reads_first=True)
+            raise
+        finally:
+            self.inside = 0
 
     def balance(self, blocks: int = 0) -> None:
         """Write back when much is in memory, and clean when free sections run out; see f2fs_balance_fs()."""
@@ -284,12 +298,15 @@ class Balance(Charging):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def clean_section(self, section: int) -> int:
-        """Move what is valid out of a section, which the next checkpoint makes free: how many blocks. Raises Pinned."""
+        """Move what is valid out of a section, which the next checkpoint makes free: how many blocks.
+
+        Pinned, or CantBeRead, and what could not be moved stays.
+        """
         with self.operation(0):
             self._busy = self.midway = True
             try:
                 return self.cleaner.clean(section)
-            except Pinned:
+            except (Pinned, CantBeRead):
                 self.midway = False  # between two segments
                 raise
             finally:

@@ -5,8 +5,8 @@ A block's owner is found through its summary; only what the owner still points t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from f2tools.device import Device
 from f2tools.device.vectors import distinct
-from f2tools.errors import Corrupt, Where
+from f2tools.errors import Corrupt, DeviceError, Where
 from f2tools.f2fs.layout.constants import (
     NR_CURSEG_DATA_TYPE,
     SUM_TYPE_NODE,
@@ -25,6 +25,8 @@ from f2tools.f2fs.write.data import FileData
 from f2tools.f2fs.write.node import LiveInode, NodeManager
 from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.lazy import dataclass
+
+Place = tuple[LiveInode, int, NDArray[np.uint32], NDArray[np.int64]]  # inode, nid, its addresses, which of them
 
 BATCH_SECTIONS = 4  # cleaned before a checkpoint makes them free
 
@@ -135,6 +137,18 @@ class Pinned(Exception):
     """A section holds blocks that must stay where they are."""
 
 
+class CantBeRead(DeviceError):
+    """A section holds what can't be read, and stays as it is."""
+
+
+@contextmanager
+def _reading() -> Generator[None, None, None]:
+    try:
+        yield
+    except DeviceError as error:
+        raise CantBeRead(str(error), error.errno) from error
+
+
 class SectionCleaner:
     """Chooses sections and empties them; subclasses know what a block is and how it is moved."""
 
@@ -211,7 +225,7 @@ class SectionCleaner:
     # -- moving ---------------------------------------------------------------------------------------------------
 
     def clean(self, section: int) -> int:
-        """Move what is valid in a section: how many blocks; Pinned when something in it may not move."""
+        """Move what is valid in a section: how many blocks; Pinned when something in it may not move, or CantBeRead."""
         per = self.geo.segs_per_sec
         moved = 0
         self._segments.protected = set(range(section * per, (section + 1) * per))
@@ -219,7 +233,7 @@ class SectionCleaner:
             for segno in range(section * per, (section + 1) * per):
                 if self._segments.vblocks[segno]:
                     moved += self._clean_segment(segno)
-        except Pinned:
+        except (Pinned, CantBeRead):
             self._unmovable.add(section)
             raise
         finally:
@@ -228,7 +242,7 @@ class SectionCleaner:
         return moved
 
     def _clean_segment(self, segno: int) -> int:
-        """Move what is valid in a segment: how many blocks; Pinned when something in it may not move."""
+        """Move what is valid in a segment: how many blocks; Pinned or CantBeRead where nothing in it is moved."""
         raise NotImplementedError
 
 
@@ -246,7 +260,8 @@ class Cleaner(SectionCleaner):
     def _clean_segment(self, segno: int) -> int:
         offsets = np.flatnonzero(np.unpackbits(self._segments.valid_map[segno]))
         blkaddrs = self.geo.start_block(segno) + offsets
-        entry_type, entries = self._segments.owners(segno)
+        with _reading():
+            entry_type, entries = self._segments.owners(segno)
         owners = entries[offsets].copy()
         if entry_type == SUM_TYPE_NODE:
             return self._move_nodes(segno, owners["nid"].astype(np.int64), blkaddrs)
@@ -254,18 +269,45 @@ class Cleaner(SectionCleaner):
 
     def _move_nodes(self, segno: int, nids: NDArray[np.int64], blkaddrs: NDArray[np.int64]) -> int:
         self._check_nids(segno, nids)
-        rows = self._nodes.nat.lookup(nids)
-        here = rows["block_addr"] == blkaddrs
-        chosen, inos = nids[here].tolist(), rows["ino"][here].tolist()
-        self._nodes.preload_nodes(dict(zip(chosen, inos, strict=True)))
+        with _reading():
+            rows = self._nodes.nat.lookup(nids)
+            here = rows["block_addr"] == blkaddrs
+            chosen, inos = nids[here].tolist(), rows["ino"][here].tolist()
+            self._nodes.preload_nodes(dict(zip(chosen, inos, strict=True)))
+            for nid, ino in zip(chosen, inos, strict=True):
+                self._nodes.block(nid, ino)
         for nid, ino in zip(chosen, inos, strict=True):
-            self._nodes.block(nid, ino)
             self._nodes.mark_dirty(nid, ino)
         self._nodes.write(chosen)
         self.done.node_blocks += len(chosen)
         return len(chosen)
 
     def _move_data(self, segno: int, owners: NDArray[Any], blkaddrs: NDArray[np.int64]) -> int:
+        with _reading():
+            places, owners, blkaddrs = self._places(segno, owners, blkaddrs)
+            if not blkaddrs.size:
+                return 0
+            blocks = self._device.read_blocks(blkaddrs, self.geo.block_size)
+        kind = self._segments.policy.data_log(directory=False, cold=True)
+        fresh = self._segments.allocate(kind, owners)
+        self._device.write_blocks(fresh, blocks, self.geo.block_size)
+        at = 0
+        for inode, nid, addrs, offsets in places:
+            if not offsets.size:
+                continue
+            addrs[offsets] = fresh[at : at + offsets.size]
+            at += offsets.size
+            inode.forget_extent()
+            self._nodes.mark_dirty(nid, inode.ino)
+            self._nodes.touch(inode)
+        self._segments.invalidate(blkaddrs)
+        self.done.data_blocks += blkaddrs.size
+        return blkaddrs.size
+
+    def _places(
+        self, segno: int, owners: NDArray[Any], blkaddrs: NDArray[np.int64]
+    ) -> tuple[list[Place], NDArray[Any], NDArray[np.int64]]:
+        """What still leads to blocks of a segment: (places, and in their order the blocks' owners and addresses)."""
         nids = owners["nid"].astype(np.int64)
         self._check_nids(segno, nids)
         order = np.lexsort((owners["ofs_in_node"], nids))
@@ -275,7 +317,7 @@ class Cleaner(SectionCleaner):
         rows = self._nodes.nat.lookup(nids[starts])
         inos = rows["ino"].tolist()
         self._nodes.preload_nodes(dict(zip(nids[starts].tolist(), inos, strict=True)) | {ino: ino for ino in inos})
-        places: list[tuple[LiveInode, int, NDArray[np.uint32], NDArray[np.int64]]] = []
+        places: list[Place] = []
         keep = np.zeros(nids.size, np.bool_)
         parts = np.split(np.arange(nids.size), cuts)
         for start, part, row in zip(starts.tolist(), parts, rows, strict=True):
@@ -292,25 +334,7 @@ class Cleaner(SectionCleaner):
             theirs = addrs[offsets] == blkaddrs[part]
             keep[part[theirs]] = True
             places.append((inode, nid, addrs, offsets[theirs]))
-        owners, blkaddrs = owners[keep], blkaddrs[keep]
-        if not blkaddrs.size:
-            return 0
-        blocks = self._device.read_blocks(blkaddrs, self.geo.block_size)
-        kind = self._segments.policy.data_log(directory=False, cold=True)
-        fresh = self._segments.allocate(kind, owners)
-        self._device.write_blocks(fresh, blocks, self.geo.block_size)
-        at = 0
-        for inode, nid, addrs, offsets in places:
-            if not offsets.size:
-                continue
-            addrs[offsets] = fresh[at : at + offsets.size]
-            at += offsets.size
-            inode.forget_extent()
-            self._nodes.mark_dirty(nid, inode.ino)
-            self._nodes.touch(inode)
-        self._segments.invalidate(blkaddrs)
-        self.done.data_blocks += blkaddrs.size
-        return blkaddrs.size
+        return places, owners[keep], blkaddrs[keep]
 
     def _addresses(self, inode: LiveInode, nid: int) -> NDArray[np.uint32]:
         """The addresses in a node of a file; all words of a direct node, as the summary counts them."""
@@ -350,6 +374,6 @@ def make_room(
                 return False
             checkpoint()
             continue
-        with suppress(Pinned):
+        with suppress(Pinned, CantBeRead):
             cleaner.clean(section)
     return True
