@@ -48,7 +48,7 @@ from f2tools.f2fs.write.pending import PendingNames
 CLEAN_BLOCKS_HELD = 4096
 ASKED_OFTEN = 8  # for a name, before all names of a small directory are kept
 BLOCKS_AT_ONCE = 256
-NAMES_HELD = 500_000
+NAMES_HELD = 500_000  # of all directories; a name takes about 150 bytes
 SLOT_BITS = 16
 SLASH = ord("/")
 
@@ -80,6 +80,7 @@ class Directories:
         self._strict = bool(encoding_flags & F2FS_ENC_STRICT_MODE_FL)
         self._clean: dict[tuple[int, int], NDArray[np.uint8]] = {}
         self._names: dict[int, NamePlaces] = {}
+        self._names_held = 0  # in all of them
         self._asked: dict[int, int] = {}  # how often for a name in a directory
         self.pending = PendingNames()
 
@@ -190,17 +191,21 @@ class Directories:
         if asked < max(ASKED_OFTEN, have):
             return None
         self._asked.pop(inode.ino)
-        if sum(len(names.places) for names in self._names.values()) > NAMES_HELD:
-            self._names.clear()
         places = self._places(inode)
-        if places is None:  # names twice, or where they don't belong: only looking finds what the kernel does
+        if places is None:
             self._asked[inode.ino] = -sys.maxsize
             return None
+        if self._names_held + len(places) > NAMES_HELD:
+            self._forget_all_names()
         names = self._names[inode.ino] = NamePlaces(places)
+        self._names_held += len(places)
         return names
 
     def _places(self, inode: LiveInode) -> dict[bytes, int] | None:
-        """Where each name is; None where one is there twice, or where no look-up by its hash would meet it."""
+        """Where each name is; None where they are too many to be kept, or only looking finds what the kernel does.
+
+        That is so where one is there twice, or where no look-up by its hash would meet it.
+        """
         places: dict[bytes, int] = {}
         count = 0
         areas = self.areas(inode)
@@ -214,12 +219,20 @@ class Directories:
                 return None
             places.update((entry.name, entry.block << SLOT_BITS | entry.slot) for entry in found)
             count += len(found)
+            if count > NAMES_HELD:
+                return None
         return places if len(places) == count else None
 
     def forget_names(self, ino: int) -> None:
         """Forget a directory that is gone; another one may get its number."""
-        self._names.pop(ino, None)
+        names = self._names.pop(ino, None)
+        if names is not None:
+            self._names_held -= len(names.places)
         self._asked.pop(ino, None)
+
+    def _forget_all_names(self) -> None:
+        self._names.clear()
+        self._names_held = 0
 
     def _bucket(self, inode: LiveInode, code: int) -> Iterable[int]:
         """The blocks in which a name with this hash may be."""
@@ -327,7 +340,11 @@ class Directories:
         self.pending.added(inode.ino, name, ino)
         names = self._names.get(inode.ino)
         if names is not None:
-            names.places.setdefault(name, place.block << SLOT_BITS | place.slot)
+            if name not in names.places:
+                names.places[name] = place.block << SLOT_BITS | place.slot
+                self._names_held += 1
+            if self._names_held > NAMES_HELD:
+                self._forget_all_names()
         if inode.i_current_depth != place.depth:
             inode.set(i_current_depth=place.depth)
         self._nodes.touch(inode)
@@ -342,6 +359,7 @@ class Directories:
             names.full.pop(entry.block, None)
             if names.places.get(entry.name) == entry.block << SLOT_BITS | entry.slot:
                 del names.places[entry.name]
+                self._names_held -= 1
         if entry.block >= 0 and area.is_unused():
             self._data.drop_pages(inode.ino, entry.block, entry.block + 1)
             self._mapper.release(inode, entry.block, entry.block + 1)

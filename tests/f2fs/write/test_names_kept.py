@@ -11,6 +11,7 @@ import pytest
 
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.volume.dentries import DentryArea, name_hash
+from f2tools.f2fs.write import dir
 from f2tools.f2fs.write.dir import Directories
 from f2tools.f2fs.write.volume import WritableVolume
 from tests.f2fs.write.volumes import fresh, writable
@@ -90,3 +91,30 @@ def test_names_are_not_kept_where_one_lies_in_a_block_in_which_no_look_up_comes(
         assert ino not in names._names
         assert None not in found(volume, ino, NAMES)
         volume.abandon()
+
+
+def test_no_more_names_are_kept_than_fit_however_a_directory_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = 2000
+    monkeypatch.setattr(dir, "NAMES_HELD", held)
+    with writable(fresh(tmp_path)) as volume:
+
+        def kept() -> int:
+            return sum(len(names.places) for names in volume.names._names.values())
+
+        grown, small = (volume.mkdir(F2FS_ROOT_INO, name, 0o755, 0, 0) for name in (b"grown", b"small"))
+        most = 0
+        for name in NAMES:
+            volume.names.find(volume.live(grown), name)
+            volume.create(grown, name, stat.S_IFREG | 0o644, 0, 0)
+            most = max(most, kept())
+        assert held // 2 < most <= held
+        assert None not in found(volume, grown, NAMES)
+        for name in NAMES[:1500]:
+            volume.create(small, name, stat.S_IFREG | 0o644, 0, 0)
+        found(volume, small, NAMES[:1500])
+        assert kept() == volume.names._names_held == 1500, "a directory that is small enough is kept"
+        for name in NAMES[:100]:
+            volume.unlink(small, name)
+        assert kept() == volume.names._names_held == 1400
