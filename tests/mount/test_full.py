@@ -118,6 +118,36 @@ def test_df_shows_what_a_project_may_have(tmp_path: Path) -> None:
         assert free == other == whole
 
 
+def test_df_shows_at_once_what_a_project_has_taken_and_given_back(tmp_path: Path) -> None:
+    image = fresh(tmp_path, f"--size 64M -O {FULL}")
+    with writable(image) as volume:
+        top = volume.mkdir(3, b"project", 0o777)
+        volume.set_projid(top, 7)
+        volume.set_flags(top, F2FS_PROJINHERIT_FL)
+        volume.set_quota("project", 7, space_hard=8 * MIB, inodes_hard=12)
+    with mounted(image, tmp_path / "mnt", server="direct") as mount:
+        top = mount.directory / "project"
+
+        def used() -> tuple[int, int]:
+            said = os.statvfs(top)
+            return said.f_blocks - said.f_bfree, said.f_files - said.f_ffree
+
+        for name in ("a", "b"):
+            (top / name).write_bytes(bytes(MIB))
+        assert used() == (512, 3)
+        os.truncate(top / "b", 4096)
+        assert used() == (257, 3)
+        (mount.directory / "b").write_bytes(b"of another project")
+        with (top / "a").open("rb") as open_:
+            (top / "a").unlink()
+            assert used() == (257, 3)
+            assert len(open_.read()) == MIB
+        assert used() == (1, 2)
+        (mount.directory / "b").unlink()
+        assert used() == (1, 2)
+    judge(image)
+
+
 @pytest.mark.parametrize("option", ["relatime", "writeback_cache"])
 def test_no_file_claims_what_a_quota_refused(tmp_path: Path, option: str) -> None:
     image = fresh(tmp_path, f"--size 96M -O {FULL}")

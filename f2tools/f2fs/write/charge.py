@@ -112,17 +112,23 @@ class Charging(Zoned):
         self._counted(kind).set_limits(kind, number, **limits)
         self._changed = True
 
-    def within_limits(self, said: Mapping[str, int], inode: LiveInode) -> dict[str, int]:
-        """What statfs(2) says below a directory whose project has limits; see f2fs_statfs_project()."""
+    def within_limits(self, said: Mapping[str, int], inode: LiveInode, gone: Sequence[Inode] = ()) -> dict[str, int]:
+        """What statfs(2) says below a directory whose project has limits; see f2fs_statfs_project().
+
+        `gone`: files that are still charged, and count no longer.
+        """
         said = dict(said)
         if inode.i_flags & F2FS_PROJINHERIT_FL and self.quotas is not None and "project" in self.quotas.trees:
-            found = self.quotas.get("project", inode.extra.get("i_projid", 0))
+            project = inode.extra.get("i_projid", 0)
+            found = self.quotas.get("project", project)
             if found is not None:
+                gone = [one for one in gone if one.extra.get("i_projid", 0) == project]
                 size = self.geo.block_size
                 space = min(filter(None, (found.space_soft, found.space_hard)), default=0) // size
                 inodes = min(filter(None, (found.inodes_soft, found.inodes_hard)), default=0)
-                _limit(said, space, found.space // size, "f_blocks", "f_bfree", "f_bavail")
-                _limit(said, inodes, found.inodes, "f_files", "f_ffree")
+                used = found.space // size - sum(one.i_blocks - 1 for one in gone)
+                _limit(said, space, used, "f_blocks", "f_bfree", "f_bavail")
+                _limit(said, inodes, found.inodes - len(gone), "f_files", "f_ffree")
         return said
 
     def _charge(self, inode: Inode, inodes: int, blocks: int) -> None:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from f2tools.f2fs.volume.recovery import Recovery
+    from f2tools.f2fs.write.node import LiveInode
 
 
 Despite = Literal["", "ro", "too_long"]
@@ -185,15 +186,15 @@ class WritableVolume(Namei):
 
         `unused`: files without a name that are about to go, and count no longer.
         """
-        gone: list[int] = []  # the blocks of each
+        gone: list[LiveInode] = []
         for one in unused:
             with suppress(F2fsError):  # one that can't be read stays
-                gone.append(self.live(one).i_blocks)
-        self.cp.valid_block_count = self.space.valid_blocks - sum(gone)
+                gone.append(self.live(one))
+        self.cp.valid_block_count = self.space.valid_blocks - sum(one.i_blocks for one in gone)
         self.cp.valid_node_count = self.space.valid_nodes - len(gone)
         self.cp.valid_inode_count = self.space.valid_inodes - len(gone)
         said = super().statfs()
-        return said if ino is None else self.within_limits(said, self.live(ino))
+        return said if ino is None else self.within_limits(said, self.live(ino), gone)
 
     def _orphan_blocks(self) -> int:
         return 0  # their blocks are given back, or they are in use
