@@ -278,7 +278,7 @@ class _Judge:
     def contents(self, cut_off: dict[int, list[int]]) -> None:
         """How much is there of each file of which something was lost or guessed."""
         losses, guesses = self._losses, self._guesses
-        guessed = {*guesses.made, *guesses.sized, *guesses.older, *guesses.packed}
+        guessed = {*guesses.made, *guesses.sized, *guesses.older, *guesses.doubtful}
         for ino in sorted({*losses.ranges, *losses.fewer, *cut_off, *guessed}):
             inode = self._inode(ino)
             path = self._path(ino)
@@ -312,8 +312,8 @@ class _Judge:
         fewer = self._losses.fewer.get(ino, 0) - inode.i_blocks
         if fewer > 0:
             return replace(fate, state=State.DOUBTFUL, reason=f"its inode counted {fewer} more blocks than were found")
-        if ino in self._guesses.packed:
-            return replace(fate, state=State.DOUBTFUL, reason=self._guesses.packed[ino])
+        if ino in self._guesses.doubtful:
+            return replace(fate, state=State.DOUBTFUL, reason=self._guesses.doubtful[ino])
         if ino in self._guesses.sized:
             return replace(fate, state=State.GUESSED, reason="its size is made to fit its blocks")
         return fate

@@ -1097,6 +1097,12 @@ FSYNC_DEFECT = _problem(
     "The next mount brings it back, and then this is wrong.  It is looked for where all else is sound.",
     "none of its own: it comes back, and is repaired as if it had been there before",
 )  # fmt: skip
+FSYNC_CONTESTED = _problem(
+    "R006", "fsync-contested", INFO, "a block was fsync'ed in two files",
+    "The later one has it once both come back, and the other a hole there, as the kernel does it.  A range was moved"
+    " from one to the other between the two; or an address was hit, and then it may be the wrong one that has it.",
+    "none: which of the two is right is not to be known",
+)  # fmt: skip
 ZONE_POINTER = _problem(
     "W001", "zone-write-pointer", ERROR, "a zone's write pointer is not where the log is",
     "On a zoned device the next write must go to the write pointer.",

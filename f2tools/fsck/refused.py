@@ -32,6 +32,8 @@ def check_refused(image: Image, check: Callable[[Image], list[Finding]]) -> Iter
         recovery = find_fsync_chain(volume)
     if not recovery.files:  # nobody knows any of them: nothing comes back, and the chain stays
         return
+    for one in refused.contested:
+        yield Finding(problems.FSYNC_CONTESTED, area="main", blkaddr=one.blkaddr, ino=one.first, note=str(one))
     if not refused.nodes:
         yield from _comes_back_wrong(image, check)
         return

@@ -23,7 +23,7 @@ from f2tools.text import command_line, printable
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
-    from f2tools.recover.plan import Bad, RecoveryPlan
+    from f2tools.recover.plan import RecoveryPlan
 
 
 @click.command()
@@ -103,22 +103,24 @@ def _looked_at(image: str, devices: tuple[str, ...], checkpoint: Any, until: int
             click.echo(f"f2tools: note: {printable(text)}", err=True)
         plan = make_plan(volume, until)
         if checkpoint == "newest":
-            return plan if until is not None or not plan.files else replace(plan, refused=_refused(volume))
+            return plan if until is not None or not plan.files else _tried(plan, volume)
         from f2tools.recover.older import judge_older
 
         with open_volume(image, devices) as newest:
             return replace(plan, needed=True, older=judge_older(volume, newest))
 
 
-def _refused(volume: Volume) -> list[Bad]:
+def _tried(plan: RecoveryPlan, volume: Volume) -> RecoveryPlan:
+    """A plan with what shows only when it is tried, in memory."""
     from f2tools.f2fs.write.refused import find_refused
     from f2tools.recover.plan import Bad
 
     try:
         found = find_refused(volume.device)
     except (F2fsError, OSError):
-        return []  # it is not a node that stands against it
-    return [Bad(error.node.ino, error.node.blkaddr, error.why) for error in found.nodes]
+        return plan  # it is not a node that stands against it
+    refused = [Bad(error.node.ino, error.node.blkaddr, error.why) for error in found.nodes]
+    return replace(plan, refused=refused, contested=found.contested)
 
 
 def _must_be_possible(image: str, plan: RecoveryPlan, force: bool) -> None:

@@ -14,7 +14,7 @@ from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import CP_FLAGS, XATTR_NODE_OFFSET, flag_names
 from f2tools.f2fs.layout.node_tree import number_of
 from f2tools.f2fs.volume.inode import Inode
-from f2tools.f2fs.volume.recovery import ChainNode, Fsynced, Recovery, find_fsync_chain, fsynced_behind
+from f2tools.f2fs.volume.recovery import ChainNode, Contested, Fsynced, Recovery, find_fsync_chain, fsynced_behind
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.recover.paths import path_of
 from f2tools.text import join
@@ -103,6 +103,7 @@ class RecoveryPlan:
     files: list[Comeback]
     dropped: list[int]  # unknown inodes with fsync marks of which nothing can be made
     refused: list[Bad] = field(default_factory=list)
+    contested: list[Contested] = field(default_factory=list)
     behind: list[int] = field(default_factory=list)  # inodes that were fsync'ed behind the end of the chain
     quota: list[str] = field(default_factory=list)  # what is wrong with it, and stays so; where something is changed
     older: Verdict | None = None  # of the older checkpoint, when that was asked for

@@ -47,6 +47,8 @@ def lines_of(plan: RecoveryPlan, image: str, verbose: bool) -> Iterator[str]:
         yield f"refused:    the node of inode {bad.ino} at {bad.blkaddr:#x}: {bad.why}; with it, nothing comes back"
     for file in plan.files:
         yield f"{'would come:' if plan.refused else 'comes back:'} {_said_of(file)}"
+    for one in plan.contested:
+        yield f"contested:  {one}"
     for ino in plan.dropped:
         yield f"can't come: inode {ino} was fsync'ed, but neither the checkpoint nor the log has its beginning"
     for ino in plan.behind:

@@ -190,12 +190,18 @@ class Case:
     def heard(self, report: CheckReport) -> None:
         """Note what a check says."""
         for finding in report.findings:
+            if finding.code == "R006":
+                self.said.append(finding.message)
             if finding.severity >= Severity.WARNING:
                 self.codes.add(finding.code)
                 self.older |= finding.code in NEWER or (finding.code == "C001" and finding.blkaddr == self.facts.pack)
                 if finding.ino is not None:
                     self.inos.add(finding.ino)
                 self.said.append(f"{finding.code} {finding.where} {finding.message}")
+
+    def contested(self, ino: int) -> bool:
+        """Whether another fsync'ed file took a block from this one, as it does in the kernel, and that was said."""
+        return any(f" in inode {ino} and then in " in line for line in self.said)
 
     def told_of(self, ino: int) -> bool:
         """Whether it was said that something of this file, or of what was fsync'ed, is lost."""
@@ -383,7 +389,7 @@ def _lost(case: Case, image: Device, verdict: fuzz.Verdict) -> str:
         if case.older and not _same(case, ino):
             continue
         if facts.behind.get(ino, -1) < late and not case.older:
-            wrong += lines
+            wrong += [] if case.contested(ino) else lines
         elif not _earlier(case, ino, image):
             wrong += [f"{line} (as it never was)" for line in lines]
         elif not case.told_of(ino):

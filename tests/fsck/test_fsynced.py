@@ -4,6 +4,7 @@ without it.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from f2tools.device import open_device
 from f2tools.f2fs.layout.constants import DENT_BIT_SHIFT, F2FS_COMPR_FL, F2FS_ROOT_INO
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, Inode, NodeFooter
 from f2tools.f2fs.layout.sit import SitEntry
+from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.recovery import ChainNode, find_fsync_chain
 from f2tools.f2fs.write import refused
-from f2tools.f2fs.write.recovered import recovered
+from f2tools.f2fs.write.recovered import open_recovered, recovered
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.repair.rounds import StaysOpen
@@ -96,6 +98,33 @@ def test_it_comes_back_where_finding_what_was_lost_is_all_that_is_to_be_done(
         assert not left
         assert not check(Image(StaysOpen(device))).counts["R001"]
     assert {path for path, item in wanted.items() if found.get(path, item) == item} == wanted.keys()
+
+
+def test_a_block_that_was_fsynced_in_two_files_is_told_by_all_that_bring_them_back(tmp_path: Path) -> None:
+    """The later one gets it, as with the kernel; nothing says which of them is right."""
+    image = reference("crash-several").copy(tmp_path).path
+    with reading(image) as volume:
+        first, second = find_fsync_chain(volume).chain[1:3]
+        at = first.blkaddr * volume.geo.block_size + INODE_ADDR_OFFSET + 20
+        word = volume.device.pread(at, 4)
+    blkaddr = int.from_bytes(word, "little")
+    with image.open("r+b") as file:
+        file.seek(second.blkaddr * 4096 + INODE_ADDR_OFFSET + 4)
+        file.write(word)
+    said = f"block {blkaddr:#x} was fsync'ed in inode {first.ino} and then in {second.ino}, which gets it"
+    sound = f2("fsck", image)
+    assert (sound.code, said in sound.text) == (0, True)
+    plan = json.loads(f2("recover", image, "--json").text)
+    assert plan["contested"] == [{"blkaddr": blkaddr, "first": first.ino, "second": second.ino}]
+    assert said in f2("recover", image).text
+    with open_recovered(image) as volume:
+        assert any(said in line for line in volume.warnings)
+    with image.open("r+b") as file:  # something to be repaired
+        file.seek(1024 + SuperBlock.offset_of("version"))
+        file.write(b"other")
+    repaired = f2("fsck", "-y", image).text
+    assert f"R006 {said}" in repaired
+    assert f"perhaps only partly there (block {blkaddr:#x} was fsync'ed in inode {first.ino}" in repaired
 
 
 @pytest.mark.parametrize("name", ["crash-several", "crash-xattr"])

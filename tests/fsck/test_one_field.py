@@ -197,6 +197,15 @@ def fsynced_time_out_of_range(p: Patient) -> dict[str, Any]:
     return {"blkaddr": blkaddr}
 
 
+@one("R006", "crash-several", also={"C014", "R001"})
+def block_fsynced_in_two_files(p: Patient) -> dict[str, Any]:
+    segno, blkoff, _ = p.vol.pack.curseg(4)
+    first, second = (int(p.geo.start_block(segno)) + blkoff + at for at in (1, 2))
+    blkaddr = int.from_bytes(p.read(first * p.size + INODE_ADDR_OFFSET + 20, 4), "little")
+    p.put(second * p.size + INODE_ADDR_OFFSET + 4, 4, blkaddr)
+    return {"blkaddr": blkaddr}
+
+
 # -- NAT, nodes -------------------------------------------------------------------------------------------------------
 
 

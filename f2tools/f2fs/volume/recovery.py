@@ -63,6 +63,22 @@ class Fsynced:
     nodes: list[int] = field(default_factory=list)  # indices of what is applied
 
 
+@dataclass(frozen=True)
+class Contested:
+    """A block that two files were fsync'ed with: the second has it, and the first a hole there, as after the kernel.
+
+    A range may have been moved from one to the other (F2FS_IOC_MOVE_RANGE), or an address was hit.
+    """
+
+    blkaddr: int
+    first: int  # inode number
+    second: int
+
+    def __str__(self) -> str:
+        said = f"block {self.blkaddr:#x} was fsync'ed in inode {self.first} and then in {self.second}"
+        return f"{said}, which gets it; {self.first} has a hole there"
+
+
 @dataclass
 class Recovery:
     """The chain of a volume: where it starts, its nodes, why it ends, and the files that it brings back."""
@@ -74,11 +90,17 @@ class Recovery:
     chain: list[ChainNode]
     files: dict[int, Fsynced]  # by inode number, in the order of their first mark
     dropped: list[int]  # inodes with marked nodes that are not in the checkpoint, nor anywhere in the chain as a whole
+    contested: list[Contested] = field(default_factory=list)  # once they are brought back
 
     @property
     def needed(self) -> bool:
         """Whether anything was fsync'ed after the checkpoint."""
         return bool(self.files)
+
+    @property
+    def notes(self) -> list[str]:
+        """What who brings it back should know."""
+        return [f"{one} (R006)" for one in self.contested]
 
     def without(self, stops: Mapping[int, int]) -> Recovery:
         """The same, but of these files (inode number to index in the chain) only what was fsync'ed before counts."""

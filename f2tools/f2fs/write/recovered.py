@@ -37,9 +37,12 @@ def recovered(device: Device, which: Which = "newest", keyring: Keyring | None =
     if not found.orphans().size and not find_fsync_chain(found).needed:
         return found
     above = _InMemory(device)
-    WritableVolume(above, which=which).checkpoint(unmount=True)
+    writable = WritableVolume(above, which=which)
+    writable.checkpoint(unmount=True)
     volume = Volume(above, keyring=keyring)
     volume.warnings = found.warnings
+    if writable.recovered is not None:
+        volume.warnings += writable.recovered.notes
     return volume
 
 

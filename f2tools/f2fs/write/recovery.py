@@ -42,7 +42,7 @@ from f2tools.f2fs.layout.node_tree import direct_nodes, is_dnode, number_of
 from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.volume.dentries import Dentry, name_hash
 from f2tools.f2fs.volume.inode import Inode
-from f2tools.f2fs.volume.recovery import ChainNode, Fsynced, Recovery, find_fsync_chain
+from f2tools.f2fs.volume.recovery import ChainNode, Contested, Fsynced, Recovery, find_fsync_chain
 from f2tools.f2fs.volume.volume import RESERVED_NODES
 from f2tools.f2fs.write.namei import Namei
 from f2tools.f2fs.write.node import LiveInode
@@ -383,6 +383,8 @@ class _Applier:
         addrs = inode.addrs if nid == ino else vol.nodes.block(nid, ino)[: 4 * inode.addrs_per_block].view("<u4")
         if offset >= addrs.size or int(addrs[offset]) != blkaddr:
             raise _Wrong(f"block {blkaddr:#x} is in use, but not in inode {ino}")
+        if ino != mine:
+            self._found.contested.append(Contested(blkaddr, ino, mine))
         addrs[offset] = NULL_ADDR
         vol.segments.invalidate(np.array([blkaddr]))
         vol.space.add_blocks(inode, -1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from f2tools.device import Device
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.wrappers import StaysOpen
-from f2tools.f2fs.volume.recovery import find_fsync_chain
+from f2tools.f2fs.volume.recovery import Contested, find_fsync_chain
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.recovery import NotApplied
 from f2tools.f2fs.write.volume import WritableVolume
@@ -22,10 +22,14 @@ MOST_NODES = 1 << 16  # that are brought back in vain, half a minute; what lies 
 
 @dataclass
 class Refused:
-    """The nodes that can't be right, and the `until` of a WritableVolume that opens without them."""
+    """The nodes that can't be right, and the `until` of a WritableVolume that opens without them.
+
+    `contested`: what two of the files that come back have, then.
+    """
 
     nodes: list[NotApplied] = field(default_factory=list)
     stops: dict[int, int] = field(default_factory=dict)
+    contested: list[Contested] = field(default_factory=list)
 
 
 def find_refused(device: Device) -> Refused:
@@ -38,7 +42,8 @@ def find_refused(device: Device) -> Refused:
     while True:
         trial = Overlay(StaysOpen(device))
         try:
-            WritableVolume(trial, until=found.stops).abandon()
+            volume = WritableVolume(trial, until=found.stops)
+            volume.abandon()
         except NotApplied as error:
             # a new one, as the frames of this one hold the volume
             found.nodes.append(NotApplied(error.node, error.index, error.why))
@@ -47,6 +52,7 @@ def find_refused(device: Device) -> Refused:
                 _give_up_behind(device, error.index, found)
             tried += error.index + EACH_TRY
         else:
+            found.contested = volume.recovered.contested if volume.recovered is not None else []
             return found
         finally:
             trial.close()

@@ -261,6 +261,7 @@ class WritableVolume(Namei):
             if until is None and not self.clean:
                 self._warn_of_what_lies_behind(found)
             self.recovered = roll_forward_on(self, found.without(until) if isinstance(until, Mapping) else found)
+            self.warnings += self.recovered.notes
         if self.recovered is None or not self.recovered.needed:
             self.align_logs()
 

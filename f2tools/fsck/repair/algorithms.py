@@ -47,7 +47,7 @@ def find_algorithm(work: Work, finding: Finding, plan: FindAlgorithm) -> bool:
         number = _usual(work, plan.ino)
         note = "it has no compressed cluster"
         if found.why:
-            note = work.guesses.packed[plan.ino] = f"its algorithm is a guess: {found.why}"
+            note = work.guesses.doubtful[plan.ino] = f"its algorithm is a guess: {found.why}"
     work.note(finding, f"i_compress_algorithm = {number}, {ALGORITHMS[number]}: {note}")
     return work.surgery.set_field(plan.ino, "i_compress_algorithm", number)
 

@@ -106,7 +106,7 @@ def _other_value(work: Work, ino: int, name: str) -> int | None:
     inode = work.scan.inodes[row]
     if name == "i_log_cluster_size":
         if inode["bad_clusters"]:  # marks that agree on no size
-            work.guesses.packed[ino] = "how many blocks its compressed clusters have can't be told"
+            work.guesses.doubtful[ino] = "how many blocks its compressed clusters have can't be told"
         return MIN_COMPRESS_LOG_SIZE
     if name == "i_size" and inode["mode"] >> 12 == stat.S_IFLNK >> 12:
         at = INODE_ADDR_OFFSET + 4 * int(inode["start"]) + 4

@@ -174,7 +174,7 @@ class Repairer:
 
     def run(self, before: CheckReport) -> Outcome:
         """Repair until a check is silent, or nothing more can be done."""
-        report = before
+        report, seen = before, Counter[int]()
         left = next((code for code in LEFT_BY_P if self._careful and before.counts[code]), "")
         if left:
             self.done.append(f"{left} left: {LEFT_BY_P[left]}")
@@ -183,7 +183,6 @@ class Repairer:
             self.done.append(f"{FSYNC_BEHIND.code} left: to write to the volume gives up what was fsync'ed there")
             return Outcome(before, before, self.done)
         self._settle(before)
-        seen: Counter[int] = Counter()
         for self.rounds in range(1, MAX_ROUNDS + 1):
             image, report = self._check()
             if self._watch is not None:
@@ -488,6 +487,7 @@ class Repairer:
             self._refused = isinstance(error, (Corrupt, ValueError, IndexError))
             return self._not_recovered(f": {error}")
         told = ["R001 what was fsync'ed after the checkpoint is brought back"]
+        told += self.guesses.note_contested(volume.recovered.contested)
         if after.errors > report.errors:
             # on a sound volume only what was fsync'ed can be wrong then, and is repaired as if it had been there before
             repairer = Repairer(
