@@ -77,7 +77,7 @@ class Work:
         self.places_looked_at = False
         self.synced: set[int] | None = None  # blocks of the chain of fsync'ed nodes, once they were asked for
         self._made: dict[tuple[int, int], int] = {}
-        self.room = Room(image, tree.scan.owners)
+        self.room = Room(tree.scan)
 
     def note(self, finding: Finding, what: str) -> None:
         """Remember what was done."""
