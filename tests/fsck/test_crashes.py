@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import stat
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,18 @@ from f2tools.dump.manifest import manifest
 from f2tools.f2fs.layout.constants import CURSEG_WARM_NODE, DENT_BIT_SHIFT, F2FS_ROOT_INO, NR_CURSEG_TYPE
 from f2tools.f2fs.layout.footers import footer_in
 from f2tools.f2fs.layout.nat import NatEntry
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, Inode, NodeFooter
 from f2tools.f2fs.layout.sit import SitEntry
 from f2tools.f2fs.write.recovered import open_recovered
 from f2tools.fsck.check import check
 from f2tools.fsck.checks import recovery as chain
-from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.image import Image, open_image
 from f2tools.fsck.facts.leaks import Leaks
+from f2tools.fsck.facts.orphans import orphans_of
 from tests import judges
 from tests.dump.craft import f2
 from tests.fsck import crashes
-from tests.fsck.craft import examine
+from tests.fsck.craft import Patient, codes, examine, said
 from tests.fsck.test_kernel import MOUNT
 from tests.hostile.exercise import in_child
 from tests.images import CRASH, reference
@@ -359,3 +361,19 @@ def test_the_kernel_shows_the_same_after_a_repair(guest: Guest, tmp_path: Path) 
         found = result.json(f"manifest-{number}.json")
         assert not found.get("errors")
         assert content(found["entries"]) == entries, disks[number]
+
+
+def test_a_directory_that_was_removed_while_it_was_open_has_no_size(tmp_path: Path) -> None:
+    """The kernel sets it to 0, and the list of orphans has it: that was told as damage."""
+    p = Patient("crash-orphan", tmp_path)
+    image = open_image(p.path)
+    orphan = int(orphans_of(image)[0])
+    image.close()
+    ino, start = p.ino("/a/sub"), p.node_at(orphan) * p.size
+    dot, its_dot = (struct.pack("<IIHB", 0, number, 1, 2) for number in (ino, orphan))
+    p.write(start, p.read(p.at("/a/sub") * p.size, p.size - NodeFooter.size).replace(dot, its_dot))
+    for field in ("i_links", "i_size"):
+        p.write(start + Inode.offset_of(field), bytes(4))
+    p.close()
+    report = examine(p.path)
+    assert codes(report).keys() <= {"C004", "G003"}, said(report)  # for the content of what was a file

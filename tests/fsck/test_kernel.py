@@ -42,6 +42,8 @@ for disk in "${IMAGES[@]}"; do
     rm -rf /mnt/xattrs/*; truncate -s 5M /mnt/g1; fallocate -p -o 4096 -l 8192 /mnt/g2 || true
     if test "$CUT" = ""; then umount /mnt; continue; fi
     exec 7<> /mnt/g3; rm /mnt/g3; echo held >&7
+    mkdir /mnt/gone /mnt/larger; touch /mnt/larger/name{1..300}; rm /mnt/larger/*
+    exec 8< /mnt/gone 9< /mnt/larger; rmdir /mnt/gone /mnt/larger
     sync -f /mnt
     for n in $(seq 20); do echo "synced $n" > /mnt/s$n; sync /mnt/s$n; done
 done

@@ -31,6 +31,7 @@ from f2tools.f2fs.volume.dentries import blocks_per_bucket, buckets_in
 from f2tools.fsck import problems
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.dentries import SLOTS, folded_hash
+from f2tools.fsck.facts.orphans import removed_dirs
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.facts.witnesses import remembered_hash, remembered_name
 from f2tools.fsck.findings import Finding, Problem
@@ -345,6 +346,7 @@ def check_dots(tree: Tree) -> Iterator[Finding]:
                      partial(SetDotTarget, target=want))  # fmt: skip
     wanted = tree.is_dir & (scan.inodes["inline"] & F2FS_INLINE_DOTS == 0)
     wanted &= (scan.inodes["inline"] & F2FS_INLINE_DENTRY != 0) | (scan.inodes["last"] >= 0)
+    wanted[removed_dirs(scan)] = False  # their size leaves no block to look at
     for which, name in ((1, "."), (2, "..")):
         for row in np.flatnonzero(wanted & (count[which] == 0)).tolist():
             yield replace(_inode(tree, row, problems.DOTS_MISSING, note=name), repair=AddDots(tree.ino(row)))

@@ -36,6 +36,7 @@ from f2tools.fsck.checks.summary import summaries_of
 from f2tools.fsck.facts.aliases import own_name, whole_devices
 from f2tools.fsck.facts.checksums import CHECKSUM_AT
 from f2tools.fsck.facts.nodes import FOREIGN, INODE, KIND, MISSING, RANGE, TWICE
+from f2tools.fsck.facts.orphans import removed_dirs
 from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding, Problem
 from f2tools.fsck.plans import (
@@ -271,9 +272,13 @@ def check_sizes(scan: Scan) -> Iterator[Finding]:
 
 
 def check_dir_sizes(scan: Scan) -> Iterator[Finding]:
-    """The size of a directory covers its blocks, is whole blocks, and not more than its levels hold."""
+    """The size of a directory covers its blocks, is whole blocks, and not more than its levels hold.
+
+    One that was removed while it was open has none.
+    """
     table, geo = scan.inodes, scan.geo
     dirs = table["mode"] & S_IFMT == stat.S_IFDIR
+    dirs[removed_dirs(scan)] = False
     inline = table["inline"] & F2FS_INLINE_DENTRY != 0
     size = np.minimum(table["size"], np.uint64(1 << 62)).astype(np.int64)
     need = (table["last"] + 1) * geo.block_size

@@ -15,7 +15,7 @@ from f2tools.f2fs.layout.file_type import S_IFMT
 from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.fsck.facts.arrays import distinct, ranges
 from f2tools.fsck.facts.nodes import INODE
-from f2tools.fsck.facts.orphans import orphans_of
+from f2tools.fsck.facts.orphans import orphans_among
 from f2tools.fsck.facts.scan import Scan
 from f2tools.text import upward
 
@@ -40,9 +40,7 @@ class Reach:
             [row for row in (scan.inode_row(int(ino)) for ino in quota_inos(scan.image.sb).values()) if row >= 0],
             np.int64,
         )
-        rows = scan.rows_of(distinct(orphans_of(scan.image)))
-        rows = rows[rows >= 0]
-        self.orphans = scan.inode_of[rows[scan.kind[rows] == INODE]].astype(np.int64)
+        self.orphans = orphans_among(scan)
         self.hidden = self.named & (self.target >= 0)  # entries of inodes that must have no name
         self.hidden &= np.isin(self.target, self.quota) | (self.target == self.root)
         self.leading = self.named & (self.target >= 0) & ~self.hidden
