@@ -215,6 +215,30 @@ def test_nodes_are_not_put_back_into_what_can_have_none(tmp_path: Path, monkeypa
     assert crashes.judged("crash-collapsed", 0, tmp_path, peer=False).wrong == ""
 
 
+def test_a_node_that_an_inode_leads_to_is_no_inode_by_its_summary(tmp_path: Path) -> None:
+    """Its offset in the footer was hit, and its few addresses look like an inode: the end of the file was given up."""
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "file").write_bytes(data := random.Random(0).randbytes((873 + 6) * 4096))
+    image = tmp_path / "image"
+    assert f2("mkfs", image, "--size", "64M", "--from", tmp_path / "from").code == 0
+    with f2tools.open(image) as volume:
+        nid = int(volume.path("/file").inode.nids[0])
+        version, ino, blkaddr = volume.nat.get(nid)
+        entry = struct.pack("<IBII", nid, version, ino, blkaddr)
+        at = volume.pack.sum_blkaddr * 4096
+    with image.open("r+b") as disk:
+        disk.seek((blkaddr + 1) * 4096 - NodeFooter.size + NodeFooter.offset_of("flag"))
+        disk.write(bytes(4))
+        disk.seek(at)
+        journal = disk.read(4096)
+        assert entry in journal
+        disk.seek(at)
+        disk.write(journal.replace(entry, entry[:4] + bytes(9)))
+    assert f2("fsck", "-y", "--undo", tmp_path / "undo", image).code == 1
+    with f2tools.open(image) as volume:
+        assert volume.path("/file").read() == data
+
+
 def test_what_was_fsynced_takes_no_name_of_an_older_directory_from_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

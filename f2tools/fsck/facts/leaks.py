@@ -117,6 +117,7 @@ class Leaks:
         self._image = scan.image
         self._owners = scan.owners
         self._asked = 0
+        self._pointed_to = {int(nid) for edges in scan.bad_edges for nid in edges[:, 2]}  # by who misses them
         self._old: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]] | None = None
         self.nodes: dict[int, list[LostNode]] = {}
         self.data: dict[tuple[int, int], list[LostData]] = {}
@@ -200,13 +201,14 @@ class Leaks:
     ) -> int:
         """Which of two numbers in its footer is that of an inode, by its summary or its name; 0 if that is not known.
 
-        The summaries of an open log of nodes are rebuilt from the footers, and say nothing.
+        The summaries of an open log of nodes are rebuilt from the footers, and say nothing.  What a pointer misses is
+        no inode, and has a wrong offset.
         """
         if not looks_like_inode(block):
             return 0
         segno = int(scan.geo.segno(blkaddr))
         if all(log.segno != segno or log.blkaddr is not None for log in scan.image.summaries.cursegs):
-            return named if named in either else 0
+            return named if named in either and named not in self._pointed_to else 0
         inode, table = inode_in(block), scan.dentries.table
         row = scan.inode_row(int(inode["i_pino"]))
         if row < 0 or self._asked == MOST_ASKED:
