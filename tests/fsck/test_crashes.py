@@ -239,6 +239,24 @@ def test_a_node_that_an_inode_leads_to_is_no_inode_by_its_summary(tmp_path: Path
         assert volume.path("/file").read() == data
 
 
+def test_a_node_that_is_found_ahead_of_the_log_does_not_end_the_chain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was fsync'ed, and its version hit; left there, it moved the log, and nothing was led to that comes behind."""
+    facts = crashes.truth("crash-several-strict")
+    with f2tools.open(facts.good.path) as volume:
+        ino = volume.path("/a/f4").inode.ino
+        at_checkpoint = volume.nat.get(ino)[2]
+    fsynced = [node for node in facts.chain if node.nid == ino][-1].blkaddr
+    hit, lost = ((blkaddr + 1) * facts.good.block_size - NodeFooter.size for blkaddr in (fsynced, at_checkpoint))
+    patches = [
+        (hit + NodeFooter.offset_of("cp_ver") + 1, b"\0"),
+        (lost, random.Random(1).randbytes(NodeFooter.size)),
+    ]
+    monkeypatch.setattr(crashes, "damage", lambda *_: patches)
+    assert crashes.judged("crash-several-strict", 0, tmp_path, peer=False).wrong == ""
+
+
 def test_what_was_fsynced_takes_no_name_of_an_older_directory_from_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import (
+    CURSEG_WARM_NODE,
     DEF_INLINE_RESERVED_SIZE,
     DEFAULT_INLINE_XATTR_ADDRS,
     F2FS_CASEFOLD_FL,
@@ -571,10 +572,17 @@ def _folded(work: Work, parent: int, blkaddrs: Iterable[int]) -> bool:
 
 
 def _out_of_chain(work: Work, found: LostNode) -> LostNode:
-    """The same, copied if it is one of the fsync'ed nodes: their chain would end where a block of it is in use."""
+    """The same, copied if it is one of the fsync'ed nodes, or lies where they begin.
+
+    Their chain would end where a block of it is in use, and the log that leads to it go on behind one.
+    """
     if work.synced is None:
         work.synced = set(synced_blocks(work.image))
-    if found.blkaddr not in work.synced:
+    assert work.image.pack is not None
+    segno, at, _ = work.image.pack.curseg(CURSEG_WARM_NODE)
+    start = int(work.image.geo.start_block(segno))
+    ahead = start + at <= found.blkaddr < start + work.image.geo.blocks_per_seg
+    if found.blkaddr not in work.synced and not (ahead and work.synced):
         return found
     copy = work.room.block()
     work.surgery.write(copy, work.surgery.read(found.blkaddr))
