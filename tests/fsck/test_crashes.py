@@ -239,6 +239,23 @@ def test_a_node_that_an_inode_leads_to_is_no_inode_by_its_summary(tmp_path: Path
         assert volume.path("/file").read() == data
 
 
+@pytest.mark.parametrize(("name", "directory"), [("crash-stress-4", "/s"), ("crash-holes", "/a/sub")])
+def test_where_the_journals_and_a_directory_are_lost_files_are_found(
+    name: str, directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older copy of /s leads to deleted ones instead, as the table does: the counts are full of them.
+
+    Of /a/sub there is no other copy, and its number went to a node of what was fsync'ed: no directory could have it.
+    """
+    good = crashes.truth(name).good
+    size = good.block_size
+    with f2tools.open(good.path) as volume:
+        footer = (volume.path(directory).inode.blkaddr + 1) * size - NodeFooter.size
+        patches = [(footer, bytes(NodeFooter.size)), (volume.pack.sum_blkaddr * size, bytes(size))]
+    monkeypatch.setattr(crashes, "damage", lambda *_: patches)
+    assert crashes.judged(name, 0, tmp_path, peer=False).wrong == ""
+
+
 def test_a_node_that_is_found_ahead_of_the_log_does_not_end_the_chain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

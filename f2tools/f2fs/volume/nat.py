@@ -190,8 +190,12 @@ class LiveNat(Nat):
     and must not be written over.
     """
 
-    def __init__(self, device: Device, geo: Geometry, pack: Pack, journal: Rows) -> None:
+    def __init__(
+        self, device: Device, geo: Geometry, pack: Pack, journal: Rows, kept: frozenset[int] = frozenset()
+    ) -> None:
+        """`kept`: free nids that are not handed out."""
         super().__init__(device, geo, pack, journal)
+        self._kept = kept
         self._bitmap = pack.nat_bitmap.copy()
         self._dirty: set[int] = set()
         self._free: deque[int] = deque()  # free nids, rising
@@ -259,7 +263,7 @@ class LiveNat(Nat):
         self._scanned += 1
         per = self._geo.nat_entries_per_block
         self.lookup([block * per])
-        known = set(self._free) if self._scanned > len(self._have) else ()
+        known = self._kept.union(self._free) if self._scanned > len(self._have) else self._kept
         free: list[int] = (np.flatnonzero(self._rows["block_addr"][block] == NULL_ADDR) + block * per).tolist()
         if not block or self._cooling or known:
             free = [nid for nid in free if nid >= RESERVED_NODES and nid not in self._cooling and nid not in known]

@@ -70,7 +70,7 @@ class Parts(StopsAtErrors, Volume):
 
     @cached_property
     def nat(self) -> LiveNat:
-        return LiveNat(self.device, self.geo, self.pack, self.summaries.journals.nat)
+        return LiveNat(self.device, self.geo, self.pack, self.summaries.journals.nat, self.policy.kept_nids)
 
     @cached_property
     def segments(self) -> SegmentManager:

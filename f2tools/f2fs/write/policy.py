@@ -25,6 +25,7 @@ class Policy:
     fsync_mode: str = "strict"  # "strict": data is durable before a node that points to it is written; "posix": after
     victim: str = "greedy"  # which section is cleaned when room runs out: a name in gc.POLICIES
     old_names: frozenset[int] = frozenset()  # directories with names of an older state: there recovery removes no file
+    kept_nids: frozenset[int] = frozenset()  # not handed out, as names or pointers still lead to what had them
 
     def __post_init__(self) -> None:
         if self.active_logs not in (2, 4, 6):

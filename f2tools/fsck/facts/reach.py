@@ -14,7 +14,7 @@ from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.layout.file_type import S_IFMT
 from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.fsck.facts.arrays import distinct, ranges
-from f2tools.fsck.facts.nodes import INODE
+from f2tools.fsck.facts.nodes import INODE, MISSING
 from f2tools.fsck.facts.orphans import orphans_among
 from f2tools.fsck.facts.scan import Scan
 from f2tools.text import upward
@@ -52,6 +52,13 @@ class Reach:
         self.parent_entry[self.target[order]] = order
         self._paths_asked = 0
         self.reached = self._reach()
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """The nids that a name or a pointer leads to, and that no node has."""
+        named = self.entries["ino"][self.named & (self.target < 0)]
+        missing = [edges[edges[:, 3] == MISSING, 2] for edges in self.scan.bad_edges]
+        return frozenset(np.concatenate([named, *missing]).tolist())
 
     def _reach(self) -> NDArray[np.bool_]:
         """Inodes that can be reached from the root, or need no name."""

@@ -17,7 +17,7 @@ from f2tools.f2fs.layout.constants import (
     NR_CURSEG_TYPE,
     OFFSET_BIT_SHIFT,
 )
-from f2tools.f2fs.layout.footers import footer_in, footers_of, low_cp_ver
+from f2tools.f2fs.layout.footers import CP_VER_LOW, footer_in, footers_of, low_cp_ver
 from f2tools.f2fs.layout.nat import NatBlock
 from f2tools.fsck.checks.checkpoint import count_inodes
 from f2tools.fsck.checks.clusters import Clusters
@@ -302,8 +302,11 @@ def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
     counted, there = int(finding.found or 0), int(finding.expected or 0)
     missing, everything = counted - there, work.guesses.pack_derived
     hit = counted < max(there, work.image.cp.valid_inode_count)  # no fewer than there are, and than inodes
-    if missing <= 0 and not (everything or hit):
-        return False
+    count = _last_inodes(work)
+    if count or (missing <= 0 and not (everything or hit)):
+        if count:
+            work.note(finding, f"{count} inodes found that the checkpoint with the lost journals had written")
+        return bool(count)
     valid = {nid: max(found) for nid, found in work.leaks.nodes.items()}
     most = len(valid) if everything else missing
     count = _adopt_best(work, valid, len(valid) if hit else most, _Named.ITSELF)
@@ -320,6 +323,18 @@ def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
     if count:
         work.note(finding, f"{count} lost nodes found by their footers and summaries")
     return bool(count)
+
+
+def _last_inodes(work: Work) -> int:
+    """Find inodes that were written for the checkpoint of which the journals were lost, and that the table never had.
+
+    Deleted ones that it still has make the checkpoint's count too low to say how many there are.
+    """
+    if not work.guesses.journals_lost or work.guesses.pack_derived:
+        return 0
+    before = (work.image.cp.checkpoint_ver - 1) & CP_VER_LOW
+    last = {nid: node for nid, node in work.leaks.newest_old().items() if node.ino == nid and node.cp_ver == before}
+    return sum(_adopt_best(work, last, len(last), named) for named in (_Named.ITSELF, _Named.NOBODY))
 
 
 def _inodes_of_journal(work: Work, most: int) -> int:

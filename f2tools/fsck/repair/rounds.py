@@ -477,7 +477,7 @@ class Repairer:
         self._recoveries.append(_signature(report))
         trial = Overlay(StaysOpen(self.overlay))
         try:
-            volume = WritableVolume(StaysOpen(trial), self._recovering)
+            volume = WritableVolume(StaysOpen(trial), self._recovering(report.tree))
             volume.close()
             if volume.recovered is None or not volume.recovered.files:
                 return self._not_recovered(": its files are in no checkpoint, and not whole where they were fsync'ed")
@@ -503,16 +503,16 @@ class Repairer:
         self.done += told
         return True
 
-    @property
-    def _recovering(self) -> Policy:
-        return Policy(old_names=frozenset(self.guesses.older | self.guesses.made))
+    def _recovering(self, tree: Tree | None) -> Policy:
+        awaited = frozenset[int]() if tree is None else tree.awaited
+        return Policy(old_names=frozenset(self.guesses.older | self.guesses.made), kept_nids=awaited)
 
     def _recover_others(self, tree: Tree, refused: list[Finding]) -> bool:
         """Bring back what was fsync'ed, without the nodes that can't be right."""
         trial = Overlay(StaysOpen(self.overlay))
         try:
             bad = find_refused(self.overlay)
-            volume = WritableVolume(StaysOpen(trial), self._recovering, until=bad.stops)
+            volume = WritableVolume(StaysOpen(trial), self._recovering(tree), until=bad.stops)
             volume.checkpoint(unmount=True)  # the chain ends, also where nothing of it came back
             volume.close()
         except (F2fsError, OSError) as error:
