@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from f2tools.fsck.fates import Fates
     from f2tools.fsck.findings import Finding
     from f2tools.fsck.newer import Newer
-    from f2tools.fsck.repair.rounds import Outcome
+    from f2tools.fsck.repair.outcome import Outcome
     from f2tools.fsck.salvage import Preparation, Salvage
 
 DONE_SHOWN = 30
@@ -465,7 +465,7 @@ def _may_write_over(path: str, before: CheckReport, unread: int, way: Way) -> bo
         click.echo(f"f2tools: warning: {why}; {copies_failing(path)} copies what can be read first", err=True)
         return True
     if way.as_json:
-        from f2tools.fsck.repair.rounds import Outcome
+        from f2tools.fsck.repair.outcome import Outcome
 
         _say_result_json(path, Outcome(before, before), written=False, undo=None)
     again = command(f"fsck {'-p' if way.careful else '-y'} --force", path)

@@ -40,7 +40,8 @@ from f2tools.fsck.fates import (
 )
 from f2tools.fsck.losses import Losses
 from f2tools.fsck.newer import Newer, give_up_older
-from f2tools.fsck.repair.rounds import Outcome, Repairer
+from f2tools.fsck.repair.outcome import Outcome
+from f2tools.fsck.repair.rounds import Repairer
 from f2tools.fsck.rescue import prepare as rescue
 from f2tools.newfile import create_in, open_directory
 from f2tools.text import printable

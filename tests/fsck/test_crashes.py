@@ -70,6 +70,21 @@ def test_the_first_of_two_copies_in_a_segment_is_the_older_one_whatever_a_garble
         assert crashes.judged("crash-append-inline", 4, tmp_path, peer=False).wrong == ""
 
 
+@pytest.mark.parametrize("name", ["crash-append-inline", "crash-sqlite-wal"])
+def test_what_a_garbled_table_calls_valid_is_not_taken_before_what_is_newer(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older copies of nodes were, where the journals are lost; and older blocks for space that is only reserved."""
+    good = crashes.truth(name).good
+    with f2tools.open(good.path) as volume:
+        size, table = good.block_size, int(volume.sit.blkaddrs[0])
+        journals = volume.pack.sum_blkaddr * size, bytes(size)
+    for seed in range(1, 3):
+        noise = table * size, random.Random(seed).randbytes(size)
+        monkeypatch.setattr(crashes, "damage", lambda *_, noise=noise: [noise, journals])
+        assert crashes.judged(name, 0, tmp_path, peer=False).wrong == ""
+
+
 def test_where_all_segments_are_in_use_by_a_garbled_table_there_is_room_for_what_was_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +267,23 @@ def test_where_the_journals_and_a_directory_are_lost_files_are_found(
     with f2tools.open(good.path) as volume:
         footer = (volume.path(directory).inode.blkaddr + 1) * size - NodeFooter.size
         patches = [(footer, bytes(NodeFooter.size)), (volume.pack.sum_blkaddr * size, bytes(size))]
+    monkeypatch.setattr(crashes, "damage", lambda *_: patches)
+    assert crashes.judged(name, 0, tmp_path, peer=False).wrong == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "torn", "table"), [("crash-several", ("/a/f8", "/a/f7"), False), ("crash-new-file", ("/a/f2",), True)]
+)
+def test_what_was_fsynced_comes_back_however_much_has_to_be_repaired_before(
+    name: str, torn: tuple[str, ...], table: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was tried in vain six times on the way, and then given up on a volume that was sound."""
+    good = crashes.truth(name).good
+    chance = random.Random(2)
+    with f2tools.open(good.path) as volume:
+        size = good.block_size
+        patches = [(int(volume.sit.blkaddrs[0]) * size, bytes(size))] if table else []
+        patches += [(volume.path(path).inode.blkaddr * size, chance.randbytes(512)) for path in torn]
     monkeypatch.setattr(crashes, "damage", lambda *_: patches)
     assert crashes.judged(name, 0, tmp_path, peer=False).wrong == ""
 

@@ -20,7 +20,8 @@ from f2tools.f2fs.layout.node import Inode as INODE
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.fsck.findings import Severity
 from f2tools.fsck.problems import CATALOGUE
-from f2tools.fsck.repair.rounds import Outcome, Repairer
+from f2tools.fsck.repair.outcome import Outcome
+from f2tools.fsck.repair.rounds import Repairer
 from tests import judges
 from tests.dump.craft import f2
 from tests.f2fs.write.volumes import fresh, writable

@@ -128,11 +128,13 @@ class Leaks:
             some = segnos[first : first + STEP]
             valid = np.unpackbits(sit.valid_map(some), axis=1).astype(np.bool_)
             nid, ofs = scan.owners.of_segments(some)
-            lost = valid & (nid == 0)
+            lost, garbled = valid & (nid == 0), sit.contradicts_itself(some)
             for i in np.flatnonzero(lost.any(axis=1)).tolist():
                 segno, offsets = int(some[i]), np.flatnonzero(lost[i])
                 nodes, owned = int(((nid[i] != 0) & (ofs[i] == NODE)).sum()), int((nid[i] != 0).sum())
                 is_node = 2 * nodes > owned if owned else self._holds_nodes(segno, offsets)
+                if is_node and garbled[i]:  # its bits may call a newer copy free
+                    offsets = np.flatnonzero(nid[i] == 0)
                 self._segment(scan, segno, offsets, is_node)
         self._add_strays(scan)
 

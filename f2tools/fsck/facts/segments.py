@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from f2tools.device import Device
 from f2tools.device.vectors import new_blocks
+from f2tools.f2fs.layout.constants import NR_CURSEG_TYPE
 from f2tools.f2fs.layout.sit import SIT_VBLOCKS_MASK, SIT_VBLOCKS_SHIFT, SitBlock, SitEntry
 from f2tools.f2fs.volume.blocks import read_table
 from f2tools.f2fs.volume.checkpoint import Pack
 from f2tools.f2fs.volume.geometry import Geometry
-from f2tools.f2fs.volume.sit import live_blkaddrs
+from f2tools.f2fs.volume.sit import live_blkaddrs, set_bits
 
 STEP = 1024  # blocks at a time
 
@@ -44,6 +45,11 @@ class Segments:
     def valid_map(self, segnos: NDArray[np.integer]) -> NDArray[np.uint8]:
         """The bitmaps of these segments, shape (n, 64), most significant bit first."""
         return self._of(np.asarray(segnos, np.int64), "valid_map", (64,), np.dtype(np.uint8))
+
+    def contradicts_itself(self, segnos: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Whether the entries of these segments count other than their bitmaps, or have a type that does not exist."""
+        counted = self.vblocks[segnos] == set_bits(self.valid_map(segnos))
+        return ~counted | (self.types[segnos] >= NR_CURSEG_TYPE)
 
     def mtime(self, segnos: NDArray[np.integer]) -> NDArray[np.uint64]:
         """The ages of these segments, in seconds of elapsed_time."""

@@ -7,6 +7,7 @@ from enum import Enum, auto
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.device.vectors import distinct
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     F2FS_COMPRESS_RELEASED,
@@ -191,10 +192,14 @@ def blocks_of_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
         return True
     written = astray = marked = 0
     clusters = Clusters(work.scan)
+    segnos = distinct(work.image.geo.segno(np.array([lost[0].blkaddr for lost in work.leaks.data.values()], np.int64)))
+    garbled = set(segnos[work.image.sit.contradicts_itself(segnos)].tolist())
     for (nid, ofs), lost in work.leaks.data.items():
         row = work.scan.row_of(nid)
         if row < 0 or work.scan.kind[row] not in (INODE, DIRECT) or lost[0].version != work.scan.version[row]:
             continue
+        if int(work.image.geo.segno(lost[0].blkaddr)) in garbled:
+            continue  # what the table calls valid there may be an older copy
         owner = int(work.scan.inode_of[row])
         if owner >= 0 and work.scan.inodes["inline"][owner] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY):
             continue

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, NR_CURSEG_DATA_TYPE
-from f2tools.f2fs.volume.sit import set_bits
 from f2tools.fsck.checks.recovery import synced_segnos
 from f2tools.fsck.checks.summary import summaries_of
 from f2tools.fsck.facts.nodes import UNKNOWN
@@ -50,7 +49,7 @@ class Room:
         if free.size:
             mixed = np.array([self._is_mixed(segno, node) for segno in free.tolist()])
             return int(free[np.lexsort((mixed, self._named_in(free)))[0]])
-        doubted = idle[sit.vblocks[idle] != set_bits(sit.valid_map(idle))][:LOOKED_AT]
+        doubted = idle[sit.contradicts_itself(idle)][:LOOKED_AT]
         doubted = doubted[self._named_in(doubted) == _NOBODY]
         for segno in sorted(doubted.tolist(), key=lambda segno: self._is_mixed(segno, node)):
             if self._is_blank(segno):

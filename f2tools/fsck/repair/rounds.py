@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,13 +51,12 @@ from f2tools.fsck.problems import (
     CP_LAYOUT,
     FSYNC_BEHIND,
     FSYNC_DEFECT,
-    FSYNC_REFUSED,
     SB_DIFFERS,
-    SIT_MISSING,
 )
 from f2tools.fsck.refused import check_refused
 from f2tools.fsck.repair.guesses import Guesses
 from f2tools.fsck.repair.names import NameRepairs
+from f2tools.fsck.repair.outcome import Outcome
 from f2tools.fsck.repair.phases import LEFT_BY_P, Phase, repair, serves
 from f2tools.fsck.repair.quota import quota_file
 from f2tools.fsck.repair.work import Work
@@ -72,42 +70,6 @@ SAME_AGAIN = 2  # times that the same findings may come back
 
 def _signature(report: CheckReport) -> int:
     return hash(tuple((finding.code, finding.where, str(finding.found), finding.count) for finding in report.findings))
-
-
-@dataclass
-class Outcome:
-    """How a repair went: what was found first, what is left, what was done in each round, whether the image changed."""
-
-    before: CheckReport
-    after: CheckReport
-    done: list[str] = field(default_factory=list)
-    rounds: int = 0
-    written_bytes: int = 0
-
-    @property
-    def complete(self) -> bool:
-        """Whether the result is sound."""
-        return self.after.sound
-
-    @property
-    def left(self) -> Counter[str]:
-        """Codes of severity warning or above that are still found, with their counts."""
-        return Counter(f.code for f in self.after.findings if f.severity >= Severity.WARNING)
-
-    @property
-    def better(self) -> bool:
-        """Whether the result is sound, or at least has less damage and none of a new kind."""
-        if self.complete:
-            return True
-        # a refused node is found where all else is sound
-        before, after = (report.errors - report.counts[FSYNC_REFUSED.code] for report in (self.before, self.after))
-        fewer = after < before and _in_danger(self.after) <= _in_danger(self.before)
-        return fewer and set(self.left) <= {*self.before.counts, FSYNC_REFUSED.code}
-
-
-def _in_danger(report: CheckReport) -> int:
-    """Blocks in use that the next writer would take, as they are marked free."""
-    return sum(finding.count for finding in report.findings if finding.code == SIT_MISSING.code)
 
 
 def _asked_as(phase: Phase, finding: Finding) -> tuple[str, ...]:
@@ -216,7 +178,8 @@ class Repairer:
         """
         if not self.done or not report.counts["R001"]:
             return False
-        if self._recover(report):
+        self._refused = False
+        if self._recover(report, last=True):
             return True
         if self._careful or not self._refused:
             return False
@@ -468,11 +431,14 @@ class Repairer:
         )
         return bool(work.surgery.changed)
 
-    def _recover(self, report: CheckReport) -> bool:
-        """Bring back what was fsync'ed after the checkpoint before the next checkpoint cuts off the way to it."""
-        if self._careful and _gives_up_behind(report):
+    def _recover(self, report: CheckReport, last: bool = False) -> bool:
+        """Bring back what was fsync'ed after the checkpoint before the next checkpoint cuts off the way to it.
+
+        `last`: nothing else is left to be done, and it is tried however often it failed before.
+        """
+        if not report.counts["R001"] or (self._careful and _gives_up_behind(report)):
             return False
-        if not report.counts["R001"] or len(self._recoveries) == RECOVERIES or _signature(report) in self._recoveries:
+        if not last and (len(self._recoveries) == RECOVERIES or _signature(report) in self._recoveries):
             return False
         self._recoveries.append(_signature(report))
         trial = Overlay(StaysOpen(self.overlay))
