@@ -288,6 +288,25 @@ def test_what_was_fsynced_comes_back_however_much_has_to_be_repaired_before(
     assert crashes.judged(name, 0, tmp_path, peer=False).wrong == ""
 
 
+def test_a_name_is_not_led_to_what_its_footer_calls_a_node_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of it, in which the inode number was hit, were found in turns, as a name leads to inodes alone."""
+    facts = crashes.truth("crash-sqlite-wal")
+    size, chain = facts.good.block_size, facts.chain
+    with f2tools.open(facts.good.path) as volume:
+        ino = volume.path("/db/test.sqlite-wal").inode.ino
+        known = volume.nat.get(ino)[2]
+    footers = [(node.blkaddr + 1) * size - NodeFooter.size for node in chain if node.nid == ino]
+    patches = [
+        ((chain[0].blkaddr + 1) * size - NodeFooter.size + NodeFooter.offset_of("cp_ver") + 1, b"\xb2"),
+        ((known + 1) * size - NodeFooter.size, bytes(8)),
+        *((at + NodeFooter.offset_of("ino") + 1, b"\xff") for at in footers),
+    ]
+    monkeypatch.setattr(crashes, "damage", lambda *_: patches)
+    assert crashes.judged("crash-sqlite-wal", 0, tmp_path, peer=False).wrong == ""
+
+
 def test_a_node_that_is_found_ahead_of_the_log_does_not_end_the_chain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,7 +48,7 @@ PLACEHOLDER = 1  # block address of nids that have no node
 def find_node(work: Work, finding: Finding, plan: FindNode | FindTarget) -> bool:
     """Let the NAT lead to the node's block again."""
     nid = plan.target if isinstance(plan, FindTarget) else plan.nid
-    if work.adopt(nid):
+    if work.adopt(nid, inode=isinstance(plan, FindTarget)):
         work.note(finding, f"nid {nid} found by its footer")
         return True
     return False

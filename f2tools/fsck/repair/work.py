@@ -86,15 +86,15 @@ class Work:
 
     # -- what is used by several repairs --------------------------------------------------------------------------
 
-    def adopt(self, nid: int) -> bool:
-        """Let the NAT lead to a lost block of this node; False where none is known."""
+    def adopt(self, nid: int, inode: bool = False) -> bool:
+        """Let the NAT lead to a lost block of this node, which must be an `inode`; False where none is known."""
         if nid in self.adopted:
             return True
         if nid in self._freed or not 2 < nid < self.image.geo.max_nid:
             return False
-        found = self.leaks.node(nid)
+        found = max((one for one in self.leaks.nodes.get(nid, ()) if one.ino == nid or not inode), default=None)
         if found is None:
-            return self.adopt_old(nid)
+            return self.adopt_old(nid, inode)
         return self.take(nid, found)
 
     def take(self, nid: int, found: LostNode) -> bool:
@@ -113,7 +113,7 @@ class Work:
         self.surgery.clear_nat(nid)
         self._freed.add(nid)
 
-    def adopt_old(self, nid: int) -> bool:
+    def adopt_old(self, nid: int, inode: bool = False) -> bool:
         """Let the NAT lead to an older copy of a node, its addresses corrected by the summaries of lost blocks.
 
         A nid that is free is only believed to have been in use where something else says so: the log is full of what
@@ -122,7 +122,7 @@ class Work:
         free = self.scan.row_of(nid) < 0
         mine = self.lost_addresses(nid)
         for found in self.leaks.old_nodes(nid):
-            if free and not mine and not self.wanted(nid, found):
+            if (inode and found.ino != nid) or (free and not mine and not self.wanted(nid, found)):
                 continue
             found = _out_of_chain(self, found)
             self.surgery.set_nat(nid, found.ino, found.blkaddr, self.leaks.versions.get(nid, self.surgery.nat(nid)[0]))
