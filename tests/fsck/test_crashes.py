@@ -272,18 +272,25 @@ def test_where_the_journals_and_a_directory_are_lost_files_are_found(
 
 
 @pytest.mark.parametrize(
-    ("name", "torn", "table"), [("crash-several", ("/a/f8", "/a/f7"), False), ("crash-new-file", ("/a/f2",), True)]
+    ("name", "torn", "lost"),
+    [
+        ("crash-several", ("/a/f8", "/a/f7"), ""),
+        ("crash-new-file", ("/a/f2",), "sit"),
+        ("crash-orphan", ("orphan",), "root"),
+    ],
 )
 def test_what_was_fsynced_comes_back_however_much_has_to_be_repaired_before(
-    name: str, torn: tuple[str, ...], table: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, torn: tuple[str, ...], lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was tried in vain six times on the way, and then given up on a volume that was sound."""
+    """It was tried in vain six times on the way, and then given up on a volume that was sound; or it left a defect."""
     good = crashes.truth(name).good
     chance = random.Random(2)
     with f2tools.open(good.path) as volume:
         size = good.block_size
-        patches = [(int(volume.sit.blkaddrs[0]) * size, bytes(size))] if table else []
-        patches += [(volume.path(path).inode.blkaddr * size, chance.randbytes(512)) for path in torn]
+        places = {"sit": int(volume.sit.blkaddrs[0]), "root": volume.path("/").inode.blkaddr}
+        inodes = [volume.inode(int(volume.orphans()[0])) if path == "orphan" else volume.path(path) for path in torn]
+        patches = [(places[lost] * size, bytes(size))] if lost else []
+        patches += [(one.inode.blkaddr * size, chance.randbytes(512)) for one in inodes]
     monkeypatch.setattr(crashes, "damage", lambda *_: patches)
     assert crashes.judged(name, 0, tmp_path, peer=False).wrong == ""
 

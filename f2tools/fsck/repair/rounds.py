@@ -320,7 +320,7 @@ class Repairer:
         # recovery takes nids that are free, so the nodes that were lost come first
         if any(self._apply(image, report.tree, phase, todo) for phase in (Phase.EARLY, Phase.FIND)):
             return True
-        if self._recover(report):
+        if self._recover(report, last=_sound_but_for_fsynced(report)):
             return True
         gives_up = not self._careful and not self._no_room
         for phase in (Phase.PART, Phase.CORRECT, *((Phase.GIVE_UP,) if gives_up else ())):
