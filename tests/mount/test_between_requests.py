@@ -7,6 +7,7 @@ a name that can't be read whole, or memory that can't be given back now.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from f2tools.device import Device, open_device
 from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.constants import NR_CURSEG_DATA_TYPE
+from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.write.gc import make_room
 from f2tools.f2fs.write.volume import Policy, WritableVolume
 from f2tools.fuse.background import Tending
@@ -23,7 +25,7 @@ from f2tools.fuse.served import Served
 from f2tools.mount import background
 from f2tools.mount.options import MountOptions
 from f2tools.mount.tree import LiveTree
-from tests.clean.aged import scattered, sound
+from tests.clean.aged import overwritten, scattered, sound
 from tests.f2fs.write.test_device_fails import OneBlockLost
 from tests.f2fs.write.volumes import Ticks, fresh, writable
 
@@ -116,6 +118,54 @@ def test_memory_that_cant_be_given_back_now_ends_writing_only_where_something_wa
             tending._balance()
             assert volume.broken == broken
     tree.close()
+
+
+def test_no_log_goes_on_where_the_owners_of_blocks_cant_be_read(tmp_path: Path) -> None:
+    image = overwritten(tmp_path, 90, True)
+    lossy = OneBlockLost(open_device(image, write=True))
+    tree = LiveTree(WritableVolume(lossy, Policy(), Ticks(), seed=1))
+    volume, tending = tree.volume, Tending(Served(tree, MountOptions()))
+    segments, ino = volume.segments, tree.create(3, b"file", 0o100644, 0, 0)
+    assert segments.threading
+    log = segments.cursegs[volume.policy.data_log(directory=False, cold=False)]
+    best = segments._victim(log)
+    assert best is not None
+    lossy.lost = volume.geo.ssa_blkaddr + best
+    opened: set[int] = set()
+    for block in range(1000):
+        volume.write(ino, block * 4096, bytes([block % 251]) * 4096)
+        tending._balance()
+        opened.add(log.segno)
+        assert volume.broken is None
+    assert len(opened) > 2
+    assert best not in opened
+    lossy.lost = None
+    tree.close()
+    sound(image)
+
+
+@pytest.mark.parametrize("at_once", [1, 20])
+def test_blocks_that_were_given_out_before_a_log_went_on_end_writing(
+    at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = writable(fresh(tmp_path))
+    segments, log = volume.segments, 1
+    before = segments.written_blocks
+    segments.allocate(log, np.zeros(segments.room_in_log(log) - at_once, Summary.dtype))
+
+    def bad(*_: object) -> None:
+        raise DeviceError("a bad sector")
+
+    monkeypatch.setattr(segments, "_open_next", bad)
+    volume.midway, volume.written_before = True, segments.written_blocks
+    owners = np.zeros(at_once, Summary.dtype)
+    give = partial(segments.allocate_one, log, (5, 0, 0)) if at_once == 1 else partial(segments.allocate, log, owners)
+    with pytest.raises(DeviceError) as raised:
+        give()
+    volume.ended(raised.value, reads_first=True)
+    assert segments.written_blocks > before
+    assert volume.broken == "a bad sector"
+    volume.abandon()
 
 
 def test_a_file_without_a_name_that_cant_be_read_whole_goes_later(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from f2tools.device import Device
 from f2tools.device.buffers import byte_view
 from f2tools.device.vectors import distinct
-from f2tools.errors import NoFreeSegment
+from f2tools.errors import DeviceError, NoFreeSegment
 from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_BLKZONED,
     F2FS_FEATURE_RO,
@@ -106,6 +106,7 @@ class SegmentManager(ValidBlocks):
             self._zones[geo.zoneno(curseg.segno)] += 1
         self.protected: set[int] = set()  # segments that are being cleaned: nothing new goes there
         self._kept: set[int] = set()  # segments with blocks that recovery may read again before the next checkpoint
+        self._unreadable: set[int] = set()  # segments whose summary can't be read: no log can go on there
         self._freed = np.zeros(geo.segment_count_main, np.bool_)  # by checkpoints, since `take_freed`
         self._unwritten: dict[int, bytes] = {}  # summary blocks of closed segments
         self._zoned = bool(geo.feature & F2FS_FEATURE_BLKZONED)
@@ -187,7 +188,7 @@ class SegmentManager(ValidBlocks):
     def closed_holes(self, nodes: bool) -> NDArray[np.int64]:
         """Blocks that a log of nodes, or of data, finds when it threads each segment; none where a log is open."""
         usable = (self.vblocks > 0) & ((self.types >= NR_CURSEG_DATA_TYPE) == nodes)
-        usable[list(self._open | self._kept)] = False
+        usable[list(self._open | self._kept | self._unreadable)] = False
         return np.where(usable, self.geo.blocks_per_seg - self.vblocks - self.held, 0)
 
     # -- giving and taking blocks ---------------------------------------------------------------------------------
@@ -214,10 +215,10 @@ class SegmentManager(ValidBlocks):
             self._mark_valid(curseg.segno, offsets)
             blkaddrs[at : at + offsets.size] = self.geo.start_block(curseg.segno) + offsets
             at += offsets.size
+            self.written_blocks += offsets.size  # before what may fail: they are given out
+            self.written_by_log[kind] += offsets.size
             if curseg.next_blkoff >= self.geo.blocks_per_seg:
                 self._open_next(curseg)
-        self.written_blocks += owners.size
-        self.written_by_log[kind] += owners.size
         return blkaddrs
 
     def allocate_one(self, kind: int, owner: tuple[int, int, int]) -> int:
@@ -233,10 +234,10 @@ class SegmentManager(ValidBlocks):
             offset = int(self._take(curseg, 1)[0])
             self.threaded_blocks += 1
         self._mark_one_valid(segno, offset, curseg.cells, owner)
-        if curseg.next_blkoff >= per_seg:
-            self._open_next(curseg)
         self.written_blocks += 1
         self.written_by_log[kind] += 1
+        if curseg.next_blkoff >= per_seg:
+            self._open_next(curseg)
         return self.geo.main_blkaddr + segno * per_seg + offset
 
     def _take(self, curseg: Curseg, wanted: int) -> NDArray[np.int64]:
@@ -299,7 +300,7 @@ class SegmentManager(ValidBlocks):
     def _open_next(self, curseg: Curseg) -> None:
         """Close the segment of a log and open another: the next free one, or a dirty one with holes."""
         may_thread = self.threading and (not curseg.is_node or self.policy.node_ssr)
-        threaded = self._victim(curseg) if may_thread else None
+        threaded = self._threaded(curseg) if may_thread else None
         if not curseg.is_node:
             self.holes_ran_out = threaded is None
         clean = -1
@@ -307,18 +308,28 @@ class SegmentManager(ValidBlocks):
             try:
                 clean = self._free_segment(curseg)
             except NoFreeSegment:
-                threaded = None if self._zoned or not self.policy.adaptive else self._victim(curseg)
+                threaded = None if self._zoned or not self.policy.adaptive else self._threaded(curseg)
                 if threaded is None:
                     raise
         self._close(curseg)
         if threaded is None:
             self._open_clean(curseg, clean)
         else:
-            self._open_dirty(curseg, threaded)
+            self._open_dirty(curseg, *threaded)
+
+    def _threaded(self, curseg: Curseg) -> tuple[int, Rows] | None:
+        """The best segment with holes of which the owners can be read, and these; nothing has changed by then."""
+        while (segno := self._victim(curseg)) is not None:
+            try:
+                return segno, self.owners(segno)[1].copy()
+            except DeviceError:
+                self._unreadable.add(segno)
+        return None
 
     def _close(self, curseg: Curseg) -> None:
         self._unwritten[curseg.segno] = self.summary_block(curseg)
         self._open.discard(curseg.segno)
+        self._unreadable.discard(curseg.segno)
         self._zones[self.geo.zoneno(curseg.segno)] -= 1
         if self.vblocks[curseg.segno] == 0:
             self.prefree.add(curseg.segno)
@@ -331,9 +342,9 @@ class SegmentManager(ValidBlocks):
         curseg.own(np.zeros(self.geo.blocks_per_seg, Summary.dtype))
         self._opened(curseg)
 
-    def _open_dirty(self, curseg: Curseg, segno: int) -> None:
+    def _open_dirty(self, curseg: Curseg, segno: int, owners: Rows) -> None:
         holes = self._holes(segno)
-        curseg.own(self.owners(segno)[1].copy())  # before the log is known to be there
+        curseg.own(owners)
         curseg.segno, curseg.next_blkoff, curseg.alloc_type, curseg.holes = segno, int(holes[0]), SSR, holes
         self._unwritten.pop(segno, None)
         self._opened(curseg)
@@ -379,7 +390,7 @@ class SegmentManager(ValidBlocks):
         """The dirty segment with the most holes, of the log's own type if there is one, else of the same kind."""
         taken = self.vblocks + self.held
         usable = (self.vblocks > 0) & (taken < self.geo.blocks_per_seg)
-        usable[list(self._open | self.protected | self._kept)] = False
+        usable[list(self._open | self.protected | self._kept | self._unreadable)] = False
         if self._barred.any():
             usable[np.repeat(self._barred, self.geo.segs_per_sec).nonzero()] = False
         nodes = self.types >= NR_CURSEG_DATA_TYPE
