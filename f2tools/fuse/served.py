@@ -153,7 +153,15 @@ class Served:
         """
         if not self.writable or self.files.broken:
             return False
-        return sum(self.files.give_back(ino) for ino in self._unused()) > 0
+        return sum(self._given_back(ino) for ino in self._unused()) > 0
+
+    def _given_back(self, ino: int) -> bool:
+        """Whether a deleted file had something to give back; one that can't be read stays, and the others go."""
+        try:
+            return self.files.give_back(ino)
+        except (Corrupt, DeviceError) as error:
+            self.failed("forget", error)
+            return False
 
     def _unused(self) -> list[int]:
         return [ino for ino in self.files.nameless if not self._open.get(ino)]

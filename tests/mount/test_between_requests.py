@@ -168,6 +168,31 @@ def test_blocks_that_were_given_out_before_a_log_went_on_end_writing(
     volume.abandon()
 
 
+def test_a_deleted_file_that_cant_be_read_hinders_no_other_from_giving_its_space_back(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with writable(image) as volume:
+        first, second = (volume.create(3, name, 0o100644) for name in (b"first", b"second"))
+        for ino in (first, second):
+            volume.write(ino, 0, bytes(1500 * 4096))
+    lossy = OneBlockLost(open_device(image, write=True))
+    tree = LiveTree(WritableVolume(lossy))
+    served, volume = Served(tree, MountOptions()), tree.volume
+    for name, ino in ((b"first", first), (b"second", second)):
+        served.told(ino)
+        tree.unlink(3, name)
+    volume.nodes._blocks.clear()
+    volume.nodes._inodes.clear()
+    lossy.lost = volume.nodes.nat.get(int(volume.live(first).nids[0]))[2]
+    before = volume.space.valid_blocks
+    assert served.give_back_deleted()
+    assert volume.space.valid_blocks <= before - 1500
+    assert not served.give_back_deleted()
+    assert tree.broken is None
+    lossy.lost = None
+    tree.close()
+    sound(image)
+
+
 def test_a_file_without_a_name_that_cant_be_read_whole_goes_later(tmp_path: Path) -> None:
     image = fresh(tmp_path)
     with writable(image) as volume:
