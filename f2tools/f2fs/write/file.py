@@ -9,7 +9,7 @@ from functools import cached_property
 from hashlib import blake2b
 from operator import index
 
-from f2tools.errors import F2fsError
+from f2tools.errors import Corrupt, DeviceError, F2fsError
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_DEVICE_ALIAS, F2FS_ROOT_INO, FADVISE_LOST_PINO_BIT
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node import NodeFooter
@@ -42,7 +42,7 @@ class Content(Attributes):
         return self.files.seek(self.live(ino), offset, whence == os.SEEK_DATA)
 
     def write(self, ino: int, offset: int, data: bytes | bytearray | memoryview) -> int:
-        """Write bytes at an offset: how many, fewer than given where there is no room for all.
+        """Write bytes at an offset: how many, fewer than given where there is no room for all, or more can't be read.
 
         OSError EFBIG, ENOSPC, EDQUOT, EPERM, EIO (beyond the end of a pinned file), and nothing is written.
         """
@@ -96,11 +96,12 @@ class Content(Attributes):
                     self.files.look_before_write(inode, offset + written, count)
                     self.midway = True
                     self.files.write(inode, offset + written, part)
-            except OSError as error:
-                if error.errno in (errno.ENOSPC, errno.EDQUOT) and count > size:  # as much as there is room for
+            except (OSError, Corrupt, DeviceError) as error:
+                full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+                if full and count > size:  # as much as there is room for
                     step = max(size, 1 << (count - 1).bit_length() - 1)
                     continue
-                if not written:
+                if not written or (self._broken is not None and not isinstance(error, OSError)):
                     raise
                 break
             written += count

@@ -283,3 +283,23 @@ def test_a_file_without_a_name_that_can_not_be_read_keeps_nothing_else_from_bein
         with Volume(Above(again.device)) as read:
             assert_consistent(read)
             assert not read.orphans().size
+
+
+def test_a_write_says_how_much_is_written_before_what_cannot_be_read(tmp_path: Path) -> None:
+    image, step = fresh(tmp_path), 512 * BLOCK
+    with writable(image) as volume:
+        ino = volume.create(ROOT, b"file", FILE)
+        volume.write(ino, 0, noise("old", step + 3 * BLOCK))
+    device = OneBlockLost(open_device(image, write=True))
+    volume = WritableVolume(device, Policy(), Ticks(1_800_000_000 * 10**9), seed=1)
+    device.lost = volume.mapper.get_one(volume.live(ino), 513)
+    before = volume.live(ino).mtime_ns
+    assert volume.write(ino, step - BLOCK, b"n" * (2 * BLOCK + 100)) == BLOCK
+    assert volume.live(ino).mtime_ns > before
+    with pytest.raises(DeviceError):
+        volume.write(ino, step, b"n" * (BLOCK + 100))
+    assert volume.broken is None
+    device.lost = None
+    assert volume.read_at(ino, step - BLOCK, 2 * BLOCK) == b"n" * BLOCK + noise("old", step + 3 * BLOCK)[step:][:BLOCK]
+    volume.close()
+    judge(image)
