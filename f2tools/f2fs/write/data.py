@@ -433,18 +433,20 @@ class FileData:
         size, at, end = self.geo.block_size, 0, len(data)
         if not end:
             return
-        mine = self.pages.setdefault(inode.ino, {})
+        mine = self.pages.get(inode.ino) or {}
         fofs, start = divmod(offset, size)
         while at < end:
             part = data[at : at + size - start]
             count = len(part)
             page: Any = mine.get(fofs)
             if page is None and count == size:
+                mine = self.pages.setdefault(inode.ino, mine)
                 mine[fofs] = np.frombuffer(bytearray(part), np.uint8)
                 self.page_count += 1
             else:
                 if page is None:
                     page = self.page(inode, fofs, fresh=fofs * size >= old_size)
+                    mine = self.pages[inode.ino]
                 memoryview(page)[start : start + count] = part
             at += count
             fofs, start = fofs + 1, 0

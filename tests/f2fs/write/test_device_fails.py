@@ -12,8 +12,9 @@ import pytest
 from f2tools.device import open_device
 from f2tools.device.base import Wrapper
 from f2tools.errors import Corrupt, DeviceError
-from f2tools.f2fs.layout.constants import F2FS_COMPR_FL
+from f2tools.f2fs.layout.constants import CP_QUOTA_NEED_FSCK_FLAG, F2FS_COMPR_FL
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO as ROOT
+from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.volume import Policy, WritableVolume
 from tests.f2fs.write.consistency import assert_consistent
@@ -303,3 +304,24 @@ def test_a_write_says_how_much_is_written_before_what_cannot_be_read(tmp_path: P
     assert volume.read_at(ino, step - BLOCK, 2 * BLOCK) == b"n" * BLOCK + noise("old", step + 3 * BLOCK)[step:][:BLOCK]
     volume.close()
     judge(image)
+
+
+def test_a_quota_file_that_cannot_be_read_as_it_is_written_ends_no_later_checkpoint(tmp_path: Path) -> None:
+    image = fresh(tmp_path, f"--size 64M -O {FULL}")
+    device = OneBlockLost(open_device(image, write=True))
+    volume = WritableVolume(device, Policy(), Ticks(), seed=1)
+    volume.create(ROOT, b"one", FILE)
+    volume.sync()
+    ino = min(quota_inos(volume.sb).values())
+    last = (volume.live(ino).i_size - 1) // BLOCK
+    device.lost = volume.mapper.get_one(volume.live(ino), last)
+    volume.create(ROOT, b"two", FILE)
+    volume.sync()
+    assert "can't be read" in volume.quota_lost
+    volume.create(ROOT, b"three", FILE)
+    volume.sync()
+    assert volume.broken is None
+    device.lost = None
+    volume.close()
+    with Volume(open_device(image)) as found:
+        assert found.cp.ckpt_flags & CP_QUOTA_NEED_FSCK_FLAG
