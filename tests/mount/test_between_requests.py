@@ -89,6 +89,36 @@ def test_room_is_made_by_cleaning_the_other_sections(kind: str, tmp_path: Path) 
     sound(image)
 
 
+def test_sections_that_could_not_be_read_for_a_while_are_cleaned_when_nothing_else_is_left(tmp_path: Path) -> None:
+    image, volume, _ = with_a_block_lost(tmp_path, "data")
+    segments, wanted = volume.segments, volume.segments.free_sections + 2
+    sections = len(volume.cleaner.candidates()[0])
+
+    def made() -> bool:
+        with volume.operation(0):
+            volume.midway = True
+            return make_room(volume.cleaner, segments, lambda more: segments.free_sections + more >= wanted,
+                             volume._checkpoint_within)  # fmt: skip
+
+    class NothingCanBeRead(OneBlockLost):
+        asked = 0
+
+        def pread_into(self, offset: int, buffer: Any) -> None:
+            self.asked += 1
+            raise DeviceError("the cable is out")
+
+    lossy, volume.cleaner._device = volume.device, NothingCanBeRead(volume.device)
+    volume.nodes._device = volume.cleaner._device
+    assert not made()
+    assert volume.cleaner._device.asked <= 2 * sections
+    volume.cleaner._device = volume.nodes._device = lossy
+    assert made()
+    assert volume.broken is None
+    lossy.lost = None  # type: ignore[attr-defined]
+    volume.close()
+    sound(image)
+
+
 def _first_then(section: int, others: Callable[..., int | None]) -> Any:
     """A choice of the cleaner's, after a first one."""
     first = [section]

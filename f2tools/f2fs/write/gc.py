@@ -157,18 +157,18 @@ class SectionCleaner:
         self._segments = segments
         self.done = Cleaned()
         self._unmovable: set[int] = set()
+        self._unreadable: set[int] = set()  # it may be for a while only: see `look_again`
 
     # -- choosing -------------------------------------------------------------------------------------------------
 
     def candidates(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(sections that can be cleaned, valid blocks in each): dirty, no log open in them, nothing pinned known."""
+        """(sections that can be cleaned, valid blocks in each): dirty, no log open in them, none known to stay."""
         segments, per = self._segments, self.geo.segs_per_sec
         count = segments.sections
         valid = segments.vblocks[: count * per].reshape(count, per).sum(axis=1)
         usable = (valid > 0) & (valid < per * self.geo.blocks_per_seg)
         usable[[curseg.segno // per for curseg in segments.cursegs if curseg.segno // per < count]] = False
-        if self._unmovable:
-            usable[list(self._unmovable)] = False
+        usable[list(self._unmovable | self._unreadable)] = False
         found = np.flatnonzero(usable)
         return found, valid[found].astype(np.int64)
 
@@ -222,6 +222,12 @@ class SectionCleaner:
         """Sections found so far that hold blocks which may not move."""
         return len(self._unmovable)
 
+    def look_again(self) -> bool:
+        """Choose again among sections that could not be read; whether there were any."""
+        were = bool(self._unreadable)
+        self._unreadable.clear()
+        return were
+
     # -- moving ---------------------------------------------------------------------------------------------------
 
     def clean(self, section: int) -> int:
@@ -233,8 +239,11 @@ class SectionCleaner:
             for segno in range(section * per, (section + 1) * per):
                 if self._segments.vblocks[segno]:
                     moved += self._clean_segment(segno)
-        except (Pinned, CantBeRead):
+        except Pinned:
             self._unmovable.add(section)
+            raise
+        except CantBeRead:
+            self._unreadable.add(section)
             raise
         finally:
             self._segments.protected = set()
@@ -356,8 +365,10 @@ def make_room(
     """Foreground cleaning by the volume's policy until there is `enough`; False when nothing more can be won.
 
     `enough` is told how many sections to count as free beside the free ones.  What is cleaned becomes free with the
-    next checkpoint, so several sections are cleaned before one where there is room to move into.
+    next checkpoint, so several sections are cleaned before one where there is room to move into.  Sections that could
+    not be read are tried once more where nothing else is left.
     """
+    again = True
     left = 4 * segments.sections + 16
     waiting = int(segments.held.sum()) if segments.threading else 0  # holes that the next checkpoint opens
     if (segments.prefree_sections or waiting >= segments.geo.blocks_per_seg) and not enough(0):
@@ -370,9 +381,12 @@ def make_room(
         section = cleaner.victim()
         left -= 1
         if section is None or left < 0:
-            if not emptied:
+            if emptied:
+                checkpoint()
+                continue
+            if not (again and cleaner.look_again()):
                 return False
-            checkpoint()
+            again = False
             continue
         with suppress(Pinned, CantBeRead):
             cleaner.clean(section)

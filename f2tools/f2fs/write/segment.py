@@ -106,7 +106,7 @@ class SegmentManager(ValidBlocks):
             self._zones[geo.zoneno(curseg.segno)] += 1
         self.protected: set[int] = set()  # segments that are being cleaned: nothing new goes there
         self._kept: set[int] = set()  # segments with blocks that recovery may read again before the next checkpoint
-        self._unreadable: set[int] = set()  # segments whose summary can't be read: no log can go on there
+        self._unreadable: set[int] = set()  # segments whose summary could not be read since the last checkpoint
         self._freed = np.zeros(geo.segment_count_main, np.bool_)  # by checkpoints, since `take_freed`
         self._unwritten: dict[int, bytes] = {}  # summary blocks of closed segments
         self._zoned = bool(geo.feature & F2FS_FEATURE_BLKZONED)
@@ -329,7 +329,6 @@ class SegmentManager(ValidBlocks):
     def _close(self, curseg: Curseg) -> None:
         self._unwritten[curseg.segno] = self.summary_block(curseg)
         self._open.discard(curseg.segno)
-        self._unreadable.discard(curseg.segno)
         self._zones[self.geo.zoneno(curseg.segno)] -= 1
         if self.vblocks[curseg.segno] == 0:
             self.prefree.add(curseg.segno)
@@ -452,6 +451,7 @@ class SegmentManager(ValidBlocks):
             self.free_sections = self._count_free()
         self._in_checkpoint()
         self._kept.clear()
+        self._unreadable.clear()  # it may have been for a while only
         self.holes_ran_out = False
         for curseg in self.cursegs:
             if curseg.alloc_type == SSR:
