@@ -68,6 +68,7 @@ LATER_TESTS = {
     "tests/f2fs/write/test_no_room.py": "F2_REFUSALS=all",
     "tests/edit/test_failing_reads.py": "F2_REFUSALS=all",
     "tests/mount/test_failing_reads.py": "F2_MOUNT_READS=all",
+    "tests/fsck/test_pairs.py": "F2_PAIRS=all",
 }  # behind the experiments, which keep their numbers
 SCALE = "1/64"
 TOLD = 3000  # characters of what was printed
