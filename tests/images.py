@@ -115,7 +115,8 @@ def with_whole_clusters(shown: dict[str, Any]) -> dict[str, Any]:
     """A kernel's manifest where each compressed cluster is data as a whole.
 
     So it is for SEEK_DATA and SEEK_HOLE of Linux 6.12; for 6.1 there is a hole at its head, and at what was released of
-    it, though both read as data.  FIEMAP shows either kernel's clusters.
+    it, though both read as data.  FIEMAP shows either kernel's clusters.  A range that becomes longer so has None as its
+    hash.
     """
     return shown | {"entries": {path: _whole_clusters(entry) for path, entry in shown["entries"].items()}}
 
@@ -144,6 +145,9 @@ def _whole_clusters(entry: dict[str, Any]) -> dict[str, Any]:
             merged.append([start, end])
     found = [[start, end - start] for start, end in merged]
     rest = {key: value for key, value in entry.items() if key != "segments"}
+    if "segment_sha256" in entry:
+        hashed = dict(zip(map(tuple, entry["segments"]), entry["segment_sha256"], strict=True))
+        rest["segment_sha256"] = [hashed.get(tuple(segment)) for segment in found]
     return rest | ({} if found in ([[0, size]], [[0, 0]]) else {"segments": found})
 
 
