@@ -115,7 +115,7 @@ def with_whole_clusters(shown: dict[str, Any]) -> dict[str, Any]:
     """A kernel's manifest where each compressed cluster is data as a whole.
 
     So it is for SEEK_DATA and SEEK_HOLE of Linux 6.12; for 6.1 there is a hole at its head, and at what was released of
-    it, though both read as data.  FIEMAP shows either kernel's clusters.  A range that becomes longer so has None as its
+    it, though both read as data.  FIEMAP shows either kernel's clusters.  A range that becomes longer has None as its
     hash.
     """
     return shown | {"entries": {path: _whole_clusters(entry) for path, entry in shown["entries"].items()}}
