@@ -146,7 +146,7 @@ def _whole_clusters(entry: dict[str, Any]) -> dict[str, Any]:
     found = [[start, end - start] for start, end in merged]
     rest = {key: value for key, value in entry.items() if key != "segments"}
     if "segment_sha256" in entry:
-        hashed = dict(zip(map(tuple, entry["segments"]), entry["segment_sha256"], strict=True))
+        hashed = dict(zip(map(tuple, entry.get("segments", [[0, size]])), entry["segment_sha256"], strict=True))
         rest["segment_sha256"] = [hashed.get(tuple(segment)) for segment in found]
     return rest | ({} if found in ([[0, size]], [[0, 0]]) else {"segments": found})
 

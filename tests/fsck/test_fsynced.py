@@ -127,6 +127,21 @@ def test_a_block_that_was_fsynced_in_two_files_is_told_by_all_that_bring_them_ba
     assert f"perhaps only partly there (block {blkaddr:#x} was fsync'ed in inode {first.ino}" in repaired
 
 
+def test_a_contested_block_is_told_too_where_another_file_is_left_out(tmp_path: Path) -> None:
+    image = reference("crash-several").copy(tmp_path).path
+    with reading(image) as volume:
+        first, second, refused = find_fsync_chain(volume).chain[1:4]
+        word = volume.device.pread(first.blkaddr * volume.geo.block_size + INODE_ADDR_OFFSET + 20, 4)
+    with image.open("r+b") as file:
+        file.seek(second.blkaddr * 4096 + INODE_ADDR_OFFSET + 4)
+        file.write(word)
+        file.seek(refused.blkaddr * 4096 + INODE_ADDR_OFFSET)
+        file.write(b"\xff\xff\xff\x7f")
+    repaired = f2("fsck", "-y", image).text
+    assert "R003" in repaired
+    assert f"R006 block {int.from_bytes(word, 'little'):#x} was fsync'ed in inode {first.ino}" in repaired
+
+
 @pytest.mark.parametrize("name", ["crash-several", "crash-xattr"])
 def test_of_what_recovery_refuses_all_else_comes_back_where_the_volume_is_repaired(name: str, tmp_path: Path) -> None:
     image = reference(name).copy(tmp_path).path

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from f2tools.device.media.image import FileDevice
 from f2tools.errors import F2fsError
 from f2tools.mount.options import parse_options
 from f2tools.mount.session import MountRequest, serve
 from tests.mount.mounted import END_SECONDS, READY_SECONDS, _is_mounted, _unmount, _wait, need_fuse
+from tests.unreadable import tell_of_reads
 
 _FIELDS = struct.Struct("<6q")
 WATCHING, COUNT, REFUSED, EVER, PLACE, HITS = range(6)
@@ -138,20 +138,12 @@ def _serve(image: Path, directory: Path, server: str, faults: Faults, log: Path,
 
 def _refuse_reads(image: Path, faults: Faults) -> None:
     of_image = os.stat(image).st_ino
-    real, patched = os.preadv, pytest.MonkeyPatch()
 
-    def preadv(fd: int, buffers: list[memoryview], offset: int) -> int:
+    def asked(fd: int, offset: int, length: int) -> None:
         if os.fstat(fd).st_ino == of_image:
-            faults.asked(offset, sum(memoryview(buffer).nbytes for buffer in buffers))
-        return real(fd, buffers, offset)
+            faults.asked(offset, length)
 
-    def pread(fd: int, length: int, offset: int) -> bytes:
-        found = bytearray(length)
-        return bytes(found[: preadv(fd, [memoryview(found)], offset)])
-
-    patched.setattr(os, "preadv", preadv)
-    patched.setattr(os, "pread", pread)
-    patched.setattr(FileDevice, "plain_file", lambda _: -1)  # which the core would read by itself
+    tell_of_reads(pytest.MonkeyPatch(), asked)
 
 
 __all__ = ["COUNT", "HITS", "FailingMount", "Faults", "failing_mount"]

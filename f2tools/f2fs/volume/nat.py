@@ -105,7 +105,7 @@ class Nat:
         return block * self._block_size + index * _ENTRY.size
 
     def entries(self) -> Rows:
-        """The whole table, shape (max_nid,); a copy, of twenty bytes for each node that the volume has room for."""
+        """The whole table, shape (max_nid,); a copy, with an entry for each node that the volume has room for."""
         self.load()
         return self._rows.reshape(-1)
 

@@ -222,10 +222,9 @@ class Leaks:
                 return int(entry["ino"])
         return 0
 
-    def node(self, nid: int) -> LostNode | None:
-        """The newest lost block of a node, of those that a summary names if there are any."""
-        found = self.nodes.get(nid)
-        return max(found) if found else None
+    def node(self, nid: int, inode: bool = False) -> LostNode | None:
+        """The newest lost block of a node, or `inode`, of those that a summary names if there are any."""
+        return max((one for one in self.nodes.get(nid, ()) if one.ino == nid or not inode), default=None)
 
     def old_nodes(self, nid: int) -> Iterator[LostNode]:
         """Copies of a node among all blocks that nobody owns, valid or not, newest first: the log keeps older ones."""

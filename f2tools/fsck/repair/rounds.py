@@ -438,7 +438,7 @@ class Repairer:
         """
         if not report.counts["R001"] or (self._careful and _gives_up_behind(report)):
             return False
-        if not last and (len(self._recoveries) == RECOVERIES or _signature(report) in self._recoveries):
+        if not last and (len(self._recoveries) >= RECOVERIES or _signature(report) in self._recoveries):
             return False
         self._recoveries.append(_signature(report))
         trial = Overlay(StaysOpen(self.overlay))
@@ -453,7 +453,6 @@ class Repairer:
             self._refused = isinstance(error, (Corrupt, ValueError, IndexError))
             return self._not_recovered(f": {error}")
         told = ["R001 what was fsync'ed after the checkpoint is brought back"]
-        told += self.guesses.note_contested(volume.recovered.contested)
         if after.errors > report.errors:
             # on a sound volume only what was fsync'ed can be wrong then, and is repaired as if it had been there before
             repairer = Repairer(
@@ -466,7 +465,7 @@ class Repairer:
             repairer.overlay.apply(trial)
             told += repairer.done
         trial.apply(self.overlay)
-        self.done += told
+        self.done += told + self.guesses.note_contested(volume.recovered.contested)
         return True
 
     def _recovering(self, tree: Tree | None) -> Policy:
@@ -496,6 +495,7 @@ class Repairer:
             self.done.append(f"{finding.code} {finding.where}: {finding.note}: given up; {text}")
         if others := len(files.keys() - {finding.ino for finding in refused}):
             self.done.append(f"R001 what was fsync'ed after the checkpoint is brought back, of {others} other files")
+        self.done += self.guesses.note_contested(volume.recovered.contested)
         return True
 
     def _not_recovered(self, why: str) -> bool:

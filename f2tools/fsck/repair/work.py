@@ -92,7 +92,7 @@ class Work:
             return True
         if nid in self._freed or not 2 < nid < self.image.geo.max_nid:
             return False
-        found = max((one for one in self.leaks.nodes.get(nid, ()) if one.ino == nid or not inode), default=None)
+        found = self.leaks.node(nid, inode)
         if found is None:
             return self.adopt_old(nid, inode)
         return self.take(nid, found)
