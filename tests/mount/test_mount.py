@@ -437,11 +437,11 @@ def test_what_was_synced_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
             name, value, length = line.split()
             promised.setdefault(name, []).append((int(value), int(length)))
         log.unlink()
-        with mounted(image, tmp_path / "mnt", "-o", "ro") as mount:
+        torn = "checkpoint pack "  # where the kill came while one was written
+        with mounted(image, tmp_path / "mnt", "-o", "ro", may_say=torn) as mount:
             shown = {
                 path.name: path.read_bytes() for path in mount.directory.iterdir() if not path.name.endswith(".new")
             }
-        torn = "checkpoint pack "  # where the kill came while one was written
         with mounted(image, tmp_path / "mnt", may_say=torn) as mount:
             for name, versions in promised.items():  # a later one may have got there, but a whole one
                 data = (mount.directory / name).read_bytes()
