@@ -383,8 +383,8 @@ NAT_BLOCK_LOST = _problem(
 )  # fmt: skip
 NAT_BEHIND = _problem(
     "N007", "nat-behind-log", ERROR, "the node address table leads to an older copy of a node",
-    "The journals of the checkpoint, which override the tables, were lost, and the log has a newer copy, from before "
-    "the checkpoint. Without the journals a file or directory is as an earlier checkpoint left it.",
+    "The journals of the checkpoint, which override the tables, were lost or never written, and the log has a newer "
+    "copy, from before the checkpoint. Without them a file or directory is as an earlier checkpoint left it.",
     "the entry leads to the newest copy",
     plans=(TakeNewer,),
 )  # fmt: skip
@@ -576,9 +576,9 @@ INODE_MODE = _problem(
 )  # fmt: skip
 INODE_LINKS = _problem(
     "I002", "inode-links", ERROR, "link count is not the number of names",
-    "Too low and the file is freed while a name is left; too high and it is never freed.",
+    "Too low and the file is freed while a name is left; too high and it is never freed. An orphan has none.",
     "counted anew",
-    plans=(SetLinks,),
+    plans=(SetLinks, SetFieldLast),
 )  # fmt: skip
 DIR_LINKS = _problem(
     "I003", "dir-links", ERROR, "link count of a directory is not 2 and its subdirectories",

@@ -888,6 +888,15 @@ def use_of_a_user(p: Patient) -> dict[str, Any]:
     return {"ino": int(p.vol.sb.qf_ino[0])}
 
 
+@one("I002", "crash-orphan")
+def orphan_with_a_link(p: Patient) -> dict[str, Any]:
+    ino = int(p.vol.orphans()[0])
+    blkaddr = p.node_at(ino)
+    p.put(blkaddr * p.size + InodeLayout.offset_of("i_links"), 4, 1)
+    p.seal_inode(blkaddr)
+    return {"ino": ino, "blkaddr": blkaddr}
+
+
 @one("O003", "crash-orphan", also={"U001"})
 def orphan_with_a_name(p: Patient) -> dict[str, Any]:
     blkaddr = p.vol.pack.blkaddr + 1 + p.geo.cp_payload

@@ -381,6 +381,10 @@ def check_links(tree: Tree) -> Iterator[Finding]:
     wrong = judged & ~tree.is_dir & (links != tree.names)
     for row in np.flatnonzero(wrong).tolist():
         yield _inode(tree, row, problems.INODE_LINKS, int(links[row]), int(tree.names[row]), "i_links", plan=SetLinks)
+    # an older copy of an inode that has come back may still have the link that was removed
+    wrong = special & known & ~tree.is_dir & (tree.names == 0) & (links != 0)
+    for row in tree.orphans[wrong[tree.orphans]].tolist():
+        yield _inode(tree, row, problems.INODE_LINKS, int(links[row]), 0, "i_links", plan=SetFieldLast)
 
 
 def check_parents(tree: Tree) -> Iterator[Finding]:
