@@ -508,7 +508,7 @@ def say_waiting(volume: Volume, image: str, *, option: bool = False) -> None:
     """Say on stderr what `said_of_waiting` has to say, and whether what is shown may be old."""
     from f2tools.f2fs.volume.summary import JOURNALS_LOST
 
-    said = [JOURNALS_LOST] if volume.summaries.journals_lost else []
+    said = [JOURNALS_LOST] if volume.journals_lost else []
     for text in filter(None, [*said, said_of_waiting(volume, image, option=option)]):
         click.echo(f"f2tools: note: {printable(text)}", err=True)
 

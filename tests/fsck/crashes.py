@@ -17,7 +17,7 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -213,22 +213,36 @@ class Case:
         )
 
 
-def judged(name: str, number: int, work: Path, peer: bool = True, keep: Path | None = None) -> fuzz.Verdict:
-    """Damage, check, repair, bring back, check again, look at all files, ask fsck.f2fs; `keep` gets the result."""
+def judged(
+    name: str,
+    number: int,
+    work: Path,
+    peer: bool = True,
+    keep: Path | None = None,
+    patches: Sequence[tuple[int, bytes]] | None = None,
+    older: bool = False,
+) -> fuzz.Verdict:
+    """Damage, check, repair, bring back, check again, look at all files, ask fsck.f2fs.
+
+    `patches` are the damage, else it is that of case `number`; with `older` that leads to an older checkpoint, without
+    a word; `keep` gets the result.
+    """
+    patches = damage(name, number) if patches is None else patches
     return fuzz.verdict_of(
-        truth(name).good.path, lambda device, verdict: _judged(name, number, device, work, peer, keep, verdict)
+        truth(name).good.path,
+        lambda device, verdict: _judged(name, number, patches, older, device, work, peer, keep, verdict),
     )
 
 
 def _judged(
-    name: str, number: int, device: Device, work: Path, peer: bool, keep: Path | None, verdict: fuzz.Verdict
-) -> str:
-    patches = damage(name, number)
+    name: str, number: int, patches: Sequence[tuple[int, bytes]], older: bool, device: Device, work: Path,
+    peer: bool, keep: Path | None, verdict: fuzz.Verdict,
+) -> str:  # fmt: skip
     image = Overlay(StaysOpen(device))
     for offset, data in patches:
         image.pwrite(offset, data)
     facts = truth(name)
-    case = Case(facts, number, image, fuzz.touched_by(patches, facts.good.block_size))
+    case = Case(facts, number, image, fuzz.touched_by(patches, facts.good.block_size), older=older)
     try:
         report = check(Image(StaysOpen(image)))
     except NotF2fs as error:
@@ -246,7 +260,7 @@ def _judged(
     if wrong:
         return wrong
     if peer or keep is not None:
-        copy = keep or work / f"{name}.img"
+        copy = keep or work / f"{Path(name).name}.img"
         fuzz.write_out(case.image, copy)
         if peer:
             run = judges.fsck(copy)
@@ -270,7 +284,7 @@ def _careful(case: Case, _: Path) -> str:
 
 def _applied(case: Case, work: Path) -> str:
     """`recover --apply` first: it refuses and changes nothing, or what it leaves is no worse."""
-    copy = work / f"{case.facts.name}-applied.img"
+    copy = work / f"{Path(case.facts.name).name}-applied.img"
     fuzz.write_out(case.image, copy)
     before = _digest(copy)
     done = f2("recover", copy, "--apply")
@@ -284,7 +298,7 @@ def _applied(case: Case, work: Path) -> str:
 
 def _salvaged(case: Case, work: Path) -> str:
     """`fsck --salvage`: what was not hit is in the copy, or in none of its lists of what is whole."""
-    target = work / f"{case.facts.name}-salvaged"
+    target = work / f"{Path(case.facts.name).name}-salvaged"
     shutil.rmtree(target, ignore_errors=True)
     try:
         result = salvage(StaysOpen(case.image), "image", str(target))

@@ -74,8 +74,8 @@ class Healthy:
 
 @cache
 def healthy(name: str) -> Healthy:
-    """The facts of a reference image, without further devices."""
-    path = reference(name).path
+    """The facts of a reference image, without further devices; or of another, by its path."""
+    path = Path(name) if "/" in name else reference(name).path
     with Volume(open_device(path)) as vol:
         places = {kind: where for kind, where in structures(vol).items() if kind not in NOT_METADATA}
         found = Healthy(path, vol.geo.block_size, places)
@@ -269,7 +269,7 @@ def touched_by(patches: Sequence[tuple[int, bytes]], block_size: int) -> set[int
     return {at // block_size for offset, data in patches for at in (offset, offset + len(data) - 1)}
 
 
-def beyond_all(name: str, patches: list[tuple[int, bytes]]) -> bool:
+def beyond_all(name: str, patches: Sequence[tuple[int, bytes]]) -> bool:
     """Whether both superblocks and both checkpoints were hit: then nothing may be left to go by."""
     hit = {offset // 4096 for offset, _ in patches}
     heads = {place[0] // 4096 for place in healthy(name).places["checkpoint head"]}

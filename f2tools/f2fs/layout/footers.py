@@ -12,6 +12,7 @@ from f2tools.f2fs.layout.node import Inode, NodeFooter
 
 AnyOffset = TypeVar("AnyOffset", int, NDArray[np.int64])
 CP_VER_LOW = U32_MAX
+OF_MKFS = 1  # the version of the nodes that mkfs makes
 MOST_VERSIONS = 1 << 24  # a node that is further from the others was hit, or is not of this volume
 
 

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -42,6 +43,7 @@ from f2tools.f2fs.volume.members import check_order
 from f2tools.f2fs.volume.nat import Nat
 from f2tools.f2fs.volume.node import NodeReader
 from f2tools.f2fs.volume.sit import Sit
+from f2tools.f2fs.volume.stale import FEW, stale_nat
 from f2tools.f2fs.volume.summary import Summaries
 from f2tools.f2fs.volume.super import (
     SuperCopy,
@@ -147,6 +149,14 @@ class Volume:
     def nat(self) -> Nat:
         """The node address table."""
         return Nat(self.device, self.geo, self.pack, self.summaries.journals.nat)
+
+    @cached_property
+    def journals_lost(self) -> bool:
+        """Whether what the journals held may be gone, as far as a quick look tells: then files may be older."""
+        with suppress(F2fsError):  # what can't be read says nothing
+            if stale_nat(self.device, self.geo, self.pack, self.nat, most=FEW) is not None:
+                return True
+        return self.summaries.journals_lost
 
     @cached_property
     def sit(self) -> Sit:

@@ -167,7 +167,7 @@ class WritableVolume(Namei):
         super().__init__(device, which, policy or Policy(), clock, seed)
         must_be_writable(self, which, despite)
         self._start()
-        if self.summaries.journals_lost:
+        if self.journals_lost:
             self.warnings.append(JOURNALS_LOST)
         self._follow_zones()
         self.recovered: Recovery | None = None  # what was brought back when the volume was opened

@@ -27,6 +27,7 @@ from f2tools.f2fs.volume.derived import derived_pack, mended_pack, patches_of
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.members import check_order
 from f2tools.f2fs.volume.nat import Nat
+from f2tools.f2fs.volume.stale import Stale, stale_nat
 from f2tools.f2fs.volume.summary import Summaries
 from f2tools.f2fs.volume.super import (
     SuperCopy,
@@ -156,7 +157,14 @@ class Image:
     @property
     def journals_lost(self) -> bool:
         """Whether what the journals held may be gone: then the tables may be behind the log."""
-        return self.cp.checkpoint_ver == self.journals_of or self.summaries.journals_lost
+        known = self.cp.checkpoint_ver == self.journals_of or self.summaries.journals_lost
+        return known or self.stale is not None
+
+    @cached_property
+    def stale(self) -> Stale | None:
+        """What proves that the journals are older than the checkpoint."""
+        assert self.pack is not None
+        return stale_nat(self.device, self.geo, self.pack, self.nat)
 
     @cached_property
     def nat(self) -> Nat:

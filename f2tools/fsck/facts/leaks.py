@@ -238,13 +238,18 @@ class Leaks:
             yield LostNode(False, int(low_cp_ver(footer)), int(blkaddrs[i]), int(footer["ino"]), offset)
 
     def newest_old(self) -> dict[int, LostNode]:
-        """The newest such copy of every nid."""
+        """The newest such copy of every nid that may have been in the checkpoint."""
         next(self.old_nodes(0), None)
         assert self._old is not None
-        return {nid: next(self.old_nodes(nid)) for nid in np.unique(self._old[0]).tolist()}
+        nids, _, footers = self._old
+        before = low_cp_ver(footers) != self._image.cp.checkpoint_ver & CP_VER_LOW
+        return {nid: next(self.old_nodes(nid)) for nid in np.unique(nids[before]).tolist()}
 
     def _search(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
-        """(nids, block addresses, footers) of all such blocks, by nid, the newest first, those fsync'ed last."""
+        """(nids, block addresses, footers) of all such blocks, by nid, the newest first.
+
+        Those behind the checkpoint come last: none of them is in use, and what was fsync'ed comes back by recovery.
+        """
         found = [self._nodes_among(blkaddrs) for blkaddrs in self._written()]
         if not found:
             return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, NodeFooter.dtype)
@@ -257,7 +262,7 @@ class Leaks:
         fine = ~(synced & np.isin(footers["ino"], footers["ino"][made]))
         age, blkaddrs, footers, synced = age[fine], blkaddrs[fine], footers[fine], synced[fine]
         nids = footers["nid"].astype(np.int64)
-        order = np.lexsort((-blkaddrs, age, synced, nids))
+        order = np.lexsort((-blkaddrs, age, age == 0, synced, nids))
         return nids[order], blkaddrs[order], footers[order]
 
     def _written(self) -> Iterator[NDArray[np.int64]]:

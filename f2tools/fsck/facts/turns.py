@@ -19,7 +19,7 @@ from f2tools.device import Device
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import U32_MAX, U64_MAX
-from f2tools.f2fs.layout.footers import footers_of, low_cp_ver
+from f2tools.f2fs.layout.footers import OF_MKFS, footers_of, low_cp_ver
 from f2tools.f2fs.volume.checkpoint import Pack, choose_pack, resealed
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.nat import Nat
@@ -28,7 +28,6 @@ from f2tools.f2fs.volume.summary import Summaries
 Patch = tuple[int, bytes]
 GAP = 16  # checkpoints: so far apart packs may be by what tools have done
 FAR = 1 << 24  # checkpoints: a node that is further from the others was hit
-OF_MKFS = 1  # the version of the nodes that mkfs makes
 BLOCKS_AT_ONCE = 64  # of the NAT
 
 
