@@ -61,6 +61,7 @@ ELSEWHERE = {  # the campaign that has what this file does in small
     "tests/resize/test_power.py": "power",
     "tests/stateful/test_stateful.py": "machine",
     "tests/tune/test_tune.py": "power",
+    "tests/fsck/test_lost_writes.py": "lost-writes",
 }
 PLACES = ("engine", "guest")
 STUDIES = tuple((place, name) for place in PLACES for name in EXPERIMENTS if place in experiment(name).places)

@@ -14,6 +14,7 @@ from tests.endurance import (
     injected,
     kernel,
     lost_blocks,
+    lost_writes,
     machine,
     nightly,
     parsers,
@@ -39,6 +40,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     audit.AUDITED,
     failing.FAILING,
     nightly.NIGHTLY,
+    lost_writes.FORGOTTEN,
 )
 
 

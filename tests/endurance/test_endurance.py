@@ -281,6 +281,7 @@ def test_what_tests_do_in_small_is_done_as_a_whole_somewhere() -> None:
         "crashes",
         "machine",
         "tables",
+        "lost-writes",
     }
     cut = [path for path, name in nightly.ELSEWHERE.items() if name == "power"]
     assert all(any(test.startswith(path) for test in power.TESTS) for path in cut)
