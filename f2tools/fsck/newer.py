@@ -16,12 +16,16 @@ from numpy.typing import NDArray
 
 from f2tools.device.changes.overlay import Overlay
 from f2tools.f2fs.layout.checkpoint import Checkpoint
-from f2tools.f2fs.layout.constants import NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE, U32_MAX
-from f2tools.f2fs.layout.footers import low_cp_ver
+from f2tools.f2fs.layout.constants import LFS, NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE, U32_MAX
+from f2tools.f2fs.layout.footers import footers_of, inodes_in, low_cp_ver
 from f2tools.f2fs.volume.checkpoint import Pack, stored_crc, was_begun
 from f2tools.f2fs.volume.derived import crc_right, nodes_in_log, sound_tails
+from f2tools.f2fs.volume.nat import RESERVED_NODES
 from f2tools.fsck.checks.recovery import synced_blocks
 from f2tools.fsck.facts.image import Image
+
+LOOK_BACK = 16  # blocks of a log
+MOST_LATER = 16  # checkpoints
 
 
 class Newer(NamedTuple):
@@ -81,6 +85,43 @@ def newer_state(image: Image) -> Newer | None:
         since &= ~np.isin(places, synced_blocks(image))
     new = footers[behind | since]
     return Newer(new.size, np.unique(new["ino"]).size, sure, bool(crcs)) if new.size else None
+
+
+def behind_no_pack(image: Image) -> NDArray[np.int64]:
+    """Addresses of nodes in the open logs that were written behind a checkpoint later than both packs.
+
+    They lie right behind what was written since the checkpoint in use, each names the block behind it, and no inode of
+    them is older than those before: nodes that a volume had before it was formatted anew may have any version.
+    """
+    assert image.pack is not None
+    found = [np.zeros(0, np.int64)]
+    for kind in range(NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE):
+        segno, blkoff, alloc_type = image.pack.curseg(kind)
+        if alloc_type == LFS and 0 <= segno < image.geo.segment_count_main and 0 <= blkoff < image.geo.blocks_per_seg:
+            found.append(_later_in(image, int(image.geo.start_block(segno)), blkoff))
+    return np.concatenate(found)
+
+
+def _later_in(image: Image, start: int, blkoff: int) -> NDArray[np.int64]:
+    """Those of one log, from whose block `blkoff` on was written since."""
+    first = max(0, blkoff - LOOK_BACK)
+    blocks = image.device.read_range(start + first, image.geo.blocks_per_seg - first, image.block_size)
+    footers = footers_of(blocks)
+    own = np.arange(start + first, start + image.geo.blocks_per_seg)
+    later = (low_cp_ver(footers) - image.cp.checkpoint_ver) & U32_MAX
+    fine = (footers["nid"] >= RESERVED_NODES) & (footers["nid"] < image.geo.max_nid) & (later <= MOST_LATER)
+    fine &= (footers["next_blkaddr"] == own + 1) | (own == own[-1])
+    fine[: blkoff - first] = True
+    fine[blkoff - first + 1 :] &= later[blkoff - first :][1:] >= later[blkoff - first :][:-1]
+    count = int(np.argmin(fine)) if not fine.all() else fine.size
+    is_inode = footers["nid"] == footers["ino"]
+    times = inodes_in(blocks)["i_ctime"].astype(np.int64)
+    before = times[: blkoff - first][is_inode[: blkoff - first]]
+    rows = blkoff - first + np.flatnonzero(later[blkoff - first : count] > 0)
+    inodes = rows[is_inode[rows]]
+    if before.size and inodes.size and times[inodes].min() < before.max():
+        return rows[:0]
+    return own[rows]
 
 
 def _written_behind(footers: NDArray[Any], version: int, crcs: set[int]) -> NDArray[np.bool_]:

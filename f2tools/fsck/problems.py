@@ -319,6 +319,13 @@ CP_TURN = _problem(
     "the version becomes the one that was that pack's turn; -p leaves the volume alone",
     plans=(PutTogetherPack,),
 )  # fmt: skip
+CP_LATER = _problem(
+    "C021", "later-nodes", INFO, "nodes were written behind a checkpoint that is not there",
+    "They have the version of a later checkpoint than both packs: the disk lost it though it had said that it was "
+    "written, and the volume is as it was before. What was written since is not shown, and the next writes go over it. "
+    "`undelete` finds files of it.",
+    "none: neither pack is damaged, and what the later one held is gone",
+)  # fmt: skip
 CP_LAYOUT = _problem(
     "C015", "pack-layout", ERROR, "the parts of the checkpoint pack don't fit",
     "Where the summaries start, how long the pack is and which parts it must have contradict each other.",

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from f2tools.f2fs.layout.constants import F2FS_CASEFOLD_FL, OFFSET_BIT_SHIFT
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
+from f2tools.f2fs.layout.footers import footer_in, low_cp_ver
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.volume.checkpoint import seal_head
 from f2tools.f2fs.volume.xattr import encryption_context
@@ -1032,6 +1033,17 @@ def a_newer_pack_begun(p: Patient) -> dict[str, Any]:
     seal_head(other.cp, head, p.size)
     p.write(other.blkaddr * p.size, bytes(head))
     return {"blkaddr": other.blkaddr}
+
+
+@one("C021", "crash-new-file", also={"C014", "R001"})
+def a_node_of_a_later_checkpoint(p: Patient) -> dict[str, Any]:
+    segno, blkoff, _ = p.vol.pack.curseg(4)
+    blkaddr = int(p.geo.start_block(segno)) + blkoff
+    while low_cp_ver(footer_in(p.vol.device.read_range(blkaddr + 1, 1, p.size)[0])) == p.vol.cp.checkpoint_ver:
+        blkaddr += 1  # the last of the chain
+    at = (blkaddr + 1) * p.size - NodeFooter.size + NodeFooter.offset_of("cp_ver")
+    p.put(at, 4, p.vol.cp.checkpoint_ver + 1)
+    return {"blkaddr": blkaddr}
 
 
 @one("C002")

@@ -27,7 +27,7 @@ from f2tools.fsck.facts.nodes import INODE, UNKNOWN
 from f2tools.fsck.facts.orphans import orphan_rows, orphans_of
 from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding
-from f2tools.fsck.newer import newer_state
+from f2tools.fsck.newer import behind_no_pack, newer_state
 from f2tools.fsck.plans import ComputeAnew, CountNodes, DropOrphan, PutTogetherPack, RewritePack
 
 
@@ -138,6 +138,16 @@ def check_layout(image: Image) -> Iterator[Finding]:
             note=said,
             repair=ComputeAnew("rewrite-checkpoint"),
         )
+
+
+def check_later(image: Image) -> Iterator[Finding]:
+    """No node was written behind a checkpoint later than both packs, where these are whole."""
+    if image.pack is None or not all(pack.valid for pack in image.packs):
+        return
+    later = behind_no_pack(image)
+    if later.size:
+        note = "1 node block" if later.size == 1 else f"{later.size} node blocks"
+        yield Finding(problems.CP_LATER, area="main", blkaddr=int(later[0]), note=note)
 
 
 def check_journals(image: Image) -> Iterator[Finding]:
@@ -265,7 +275,7 @@ def check_orphans(scan: Scan) -> Iterator[Finding]:
 
 
 IMAGE_CHECKS = (
-    check_packs, check_flags, check_space, check_next_nid, check_layout, check_journals, check_nat_bits,
+    check_packs, check_later, check_flags, check_space, check_next_nid, check_layout, check_journals, check_nat_bits,
     check_orphan_blocks,
 )  # fmt: skip
 SCAN_CHECKS = (check_counts, check_free_segments, check_orphans)
