@@ -7,6 +7,7 @@ A case is a number: a recorded workload, a moment in it, and which of the blocks
 from __future__ import annotations
 
 import atexit
+import os
 import random
 import shutil
 import sys
@@ -18,15 +19,19 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from f2tools.device import open_device
-from f2tools.device.changes.record import WRITE
+from f2tools.device.changes.overlay import Overlay
+from f2tools.device.changes.record import WRITE, Recorder
+from f2tools.f2fs.volume.volume import Volume
 from tests.f2fs.write.model import BLOCK
 from tests.f2fs.write.volumes import Above
 from tests.f2fs.write.workload import Workload
 from tests.fsck import crashes, fuzz
+from tests.kernel import write_log
 from tests.power.recording import Recording, mixed, record
 
 FULL = "--size 64M -O extra_attr,inode_checksum,quota,project_quota,inode_crtime,flexible_inline_xattr"
 ALL = f"{FULL},compression,casefold -C utf8"
+KERNEL_FROM = 10_000  # from this case on it is the kernel that wrote
 MOMENTS = 6  # of a recording: the last one, and others
 WINDOWS = (1, 3, 10, 30, 100, 300, 1000)  # so many of the last blocks written may be lost
 SHARES = (0.05, 0.3, 0.5, 0.8, 1.0)
@@ -73,9 +78,25 @@ def _directory() -> Path:
 
 @cache
 def recorded(kind: int) -> Recording:
-    """What was written."""
+    """What was written; behind our own kinds come the logs of what the kernel wrote."""
+    if kind >= len(KINDS):
+        return _of_kernel(kind - len(KINDS))
     some = KINDS[kind]
     return record(_directory() / str(kind), some.options, some.work, active_logs=some.active_logs)
+
+
+def _of_kernel(number: int) -> Recording:
+    path, events = _directory() / f"kernel-{number}", write_log.kept(number)
+    with path.open("wb") as file:
+        file.truncate(max(event.offset + event.length for event in events))
+    recorder = Recorder(Overlay(open_device(path)))
+    recorder.events = events
+    above = Overlay(open_device(path))
+    recorder.replay(len(events), above)
+    with Volume(above) as volume:
+        size, main = volume.geo.end_blkaddr * BLOCK, volume.geo.main_blkaddr * BLOCK
+    os.truncate(path, size)
+    return Recording(path, recorder, {}, main)
 
 
 @cache
@@ -97,7 +118,7 @@ Written = tuple[int, int]  # number of the event, and offset of a block in the v
 
 def load() -> None:
     """Record all, and look what it is at each moment."""
-    for kind in range(len(KINDS)):
+    for kind in range(len(KINDS) + len(write_log.KEPT)):
         for moment in range(MOMENTS):
             crashes.truth(str(image(kind, moment)))
 
@@ -113,7 +134,9 @@ class Case(NamedTuple):
 def case(number: int) -> Case:
     """What a case is."""
     chance = random.Random(number)
-    kind, moment = chance.randrange(len(KINDS)), chance.randrange(MOMENTS)
+    own = number < KERNEL_FROM
+    kind = chance.randrange(len(KINDS)) if own else len(KINDS) + chance.randrange(len(write_log.KEPT))
+    moment = chance.randrange(MOMENTS)
     written = _written(kind, moment)
     main = recorded(kind).main_offset
     window, share = chance.choice(WINDOWS), chance.choice(SHARES)
@@ -171,6 +194,16 @@ def without_summaries(kind: int, moment: int) -> Case:
     inner = {blkaddr * BLOCK for blkaddr in pack[1:-1]}
     last = {at: index for index, at in _written(kind, moment) if at in inner}
     return without(kind, moment, {(index, at) for at, index in last.items()})
+
+
+def without_checkpoints(kind: int, moment: int) -> Case:
+    """The case in which the last two checkpoints were not written, and all else was."""
+    facts = crashes.truth(str(image(kind, moment)))
+    heads = {min(facts.packs) * BLOCK, min(facts.other) * BLOCK}
+    packs = {at + n * BLOCK for at in heads for n in range(512)}
+    written = _written(kind, moment)
+    since = [index for index, at in written if at in heads][-2]
+    return without(kind, moment, {(index, at) for index, at in written if at in packs and index >= since})
 
 
 def judged(number: int, work: Path, peer: bool = True, keep: Path | None = None) -> fuzz.Verdict:

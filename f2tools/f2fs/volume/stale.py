@@ -2,8 +2,9 @@
 
 Head and tail of a pack have a version and a checksum; the block of summaries and journals between them has neither.  In
 a checkpoint each node is at its last place, or free, and a log that is filled from its beginning to its end has in each
-block before the next free one what was last written there.  So where the node address table, journal applied, leads to
-an older copy of such a node, its journal is older than the checkpoint.
+block before the next free one what was last written there, each node with the address of the block behind it.  So
+where the node address table, journal applied, leads to an older copy of such a node, its journal is older than the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -48,10 +49,11 @@ def _behind(device: Device, geo: Geometry, version: int, nat: Nat, start: int, c
     footers = footers_of(device.read_range(start, count, geo.block_size))
     nids = footers["nid"].astype(np.int64)
     ages = (version - low_cp_ver(footers)) & CP_VER_LOW
+    own, places = np.arange(start, start + count), np.zeros(count, np.int64)
     fine = (nids >= RESERVED_NODES) & (nids < len(nat)) & (ages > 0) & (ages < MOST_VERSIONS)
-    places = np.zeros(count, np.int64)
+    fine &= footers["next_blkaddr"] == own + 1  # else it lies where it was not to be written
     places[fine] = nat.lookup(nids[fine])["block_addr"]
-    rows = np.flatnonzero(fine & geo.in_main(places) & (places != start + np.arange(count)))
+    rows = np.flatnonzero(fine & geo.in_main(places) & (places != own))
     known = footers_of(device.read_blocks(places[rows], geo.block_size))
     older = (version - low_cp_ver(known)) & CP_VER_LOW
     before = (low_cp_ver(known) == OF_MKFS) | ((older > ages[rows]) & (older < MOST_VERSIONS))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from f2tools.f2fs.layout.constants import F2FS_INLINE_DATA, F2FS_INLINE_DENTRY, NR_CURSEG_DATA_TYPE
+from f2tools.f2fs.layout.constants import F2FS_INLINE_DATA, F2FS_INLINE_DENTRY, LFS, NR_CURSEG_DATA_TYPE
 from f2tools.f2fs.layout.footers import CP_VER_LOW, MOST_VERSIONS, low_cp_ver
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.node_tree import leads_to_nodes
@@ -34,11 +34,19 @@ def newer_copies(scan: Scan) -> dict[int, LostNode]:
             age = (version - copy.cp_ver) & CP_VER_LOW
             if age >= int(ages[row]):
                 break
-            if age and addresses_hold(scan.image, nid, copy):
+            if age and not ahead_of_log(scan.image, copy.blkaddr) and addresses_hold(scan.image, nid, copy):
                 known = copy.ino == nid or scan.row_of(copy.ino) >= 0
                 found[nid] = copy if known else copy._replace(ino=int(scan.nat_ino[row]))  # its footer was hit
                 break
     return found
+
+
+def ahead_of_log(image: Image, blkaddr: int) -> bool:
+    """Whether a log is to write there next, or later: what lies there a crash has left, or it is older."""
+    segno, at = divmod(blkaddr - image.geo.main_blkaddr, image.geo.blocks_per_seg)
+    return any(
+        log.segno == segno and log.alloc_type == LFS and at >= log.next_blkoff for log in image.summaries.cursegs
+    )
 
 
 def addresses_hold(image: Image, nid: int, copy: LostNode) -> bool:

@@ -75,14 +75,16 @@ def dentry_type(work: Work, finding: Finding, plan: SetType) -> bool:
 def own_target(work: Work, finding: Finding, plan: SetTarget) -> bool:
     """Let an entry lead to the inode whose name it is, unless the one that it names is lost, and says the same.
 
-    Of a copy that nothing calls valid the name and the type have to say so.
+    Of a copy that nothing calls valid the name and the type have to say so.  Where the journals were lost they need
+    not: an inode of the table that has no name was deleted since, and the one that the entry names is in the log.
     """
     ino = int(finding.found or 0)
     valid = work.leaks.node(ino)
     lost = valid or next(work.leaks.old_nodes(ino), None)
     speaks = lost is not None and (work.wanted(ino, lost) if valid else named(work, ino, lost))
     row = work.scan.row_of(ino)
-    if speaks and (row < 0 or not work.scan.read[row]) and work.adopt(ino):
+    there = row >= 0 and work.scan.read[row]
+    if not there and ((speaks and work.adopt(ino)) or work.take_from_log(ino, plan.dir)):
         work.note(finding, f"nid {ino} found by its footer")
         return True
     return dentry_target(work, finding, plan)

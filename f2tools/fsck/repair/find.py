@@ -15,15 +15,15 @@ from f2tools.f2fs.layout.constants import (
     F2FS_INLINE_DENTRY,
     FADVISE_ENCRYPT_BIT,
     NEW_ADDR,
-    NR_CURSEG_TYPE,
     OFFSET_BIT_SHIFT,
 )
-from f2tools.f2fs.layout.footers import CP_VER_LOW, footer_in, footers_of, low_cp_ver
+from f2tools.f2fs.layout.footers import CP_VER_LOW, footer_in, low_cp_ver
 from f2tools.f2fs.layout.nat import NatBlock
 from f2tools.fsck.checks.checkpoint import count_inodes
 from f2tools.fsck.checks.clusters import Clusters
 from f2tools.fsck.checks.summary import named_by_summaries, summaries_of
 from f2tools.fsck.facts.leaks import LostNode, looks_like_inode
+from f2tools.fsck.facts.newest import ahead_of_log
 from f2tools.fsck.facts.nodes import DIRECT, INODE
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import (
@@ -181,7 +181,8 @@ def blocks_of_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
 
     A reserved place was written there, and where there is the mark of a compressed cluster no such cluster begins.  An
     address leads astray where the segment table calls the block free, and its summary names another place: that is
-    three against one, unless the tables are behind the log.  The first finding of a round does it for all.
+    three against one, unless the tables are behind the log: then neither is taken.  The first finding of a round does
+    it for all.
     """
     if work.places_looked_at:
         return False
@@ -208,7 +209,7 @@ def blocks_of_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
             continue
         if words[ofs] == COMPRESS_ADDR and owner >= 0 and not _begins_cluster(work, clusters, owner, ofs, words):
             marked += work.surgery.set_address(nid, ofs, lost[0].blkaddr, work.start_word(nid))
-        elif words[ofs] == NEW_ADDR:
+        elif words[ofs] == NEW_ADDR and not work.guesses.journals_lost:
             written += work.surgery.set_address(nid, ofs, lost[0].blkaddr, work.start_word(nid))
         elif _leads_astray(work, nid, ofs, int(words[ofs]), lost[0].blkaddr):
             astray += work.surgery.set_address(nid, ofs, lost[0].blkaddr, work.start_word(nid))
@@ -251,7 +252,10 @@ def _newer_nodes(work: Work) -> int:
             continue
         segno, at = divmod(int(scan.addr[row]) - geo.main_blkaddr, geo.blocks_per_seg)
         free = not np.unpackbits(work.image.sit.valid_map(np.array([segno]))[0])[at]
-        own = int(low_cp_ver(footers_of(work.image.read(scan.addr[row : row + 1])))[0])
+        block = work.image.block(int(scan.addr[row]))
+        if np.array_equal(block, work.image.block(best.blkaddr)):
+            continue  # it was copied out of the chain of what was fsync'ed
+        own = int(low_cp_ver(footer_in(block)))
         before = int(geo.segno(best.blkaddr)) == segno and best.blkaddr < scan.addr[row]  # a log goes upwards
         if free and (best.cp_ver > own or (best.cp_ver == own and not before and not work.guesses.journals_lost)):
             count += work.take(nid, best)
@@ -275,17 +279,10 @@ def _leads_astray(work: Work, nid: int, ofs: int, blkaddr: int, lost: int) -> bo
         (int(named[0]), int(places[0])) != (nid, ofs)
         if named[0]
         else summaries_of(work.image, np.array([segno]))[0][0]["nid"][valid.astype(np.bool_)].all()
-        or _ahead_of_log(work, segno, at)
+        or ahead_of_log(work.image, blkaddr)
         or _remembered(work, nid, ofs) == lost
     )
     return not valid[at] and other
-
-
-def _ahead_of_log(work: Work, segno: int, at: int) -> bool:
-    """Whether a log is to write there next, or later."""
-    assert work.image.pack is not None
-    logs = [work.image.pack.curseg(kind) for kind in range(NR_CURSEG_TYPE)]
-    return any(segno == mine and at >= blkoff for mine, blkoff, _ in logs)
 
 
 def _remembered(work: Work, nid: int, ofs: int) -> int:

@@ -82,6 +82,9 @@ def missing_inode(work: Work, finding: Finding, plan: FindTarget) -> bool:
             return False
         return rebuild_dir(work, finding, target)
     free = 3 < target < work.image.geo.max_nid and work.scan.row_of(target) < 0
+    if free and work.take_from_log(target, plan.dir):
+        work.note(finding, f"nid {target} found by its footer")
+        return True
     return (free and rebuild_file(work, finding, target)) or remove_dentry(work, finding, plan)
 
 

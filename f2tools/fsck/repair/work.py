@@ -145,6 +145,16 @@ class Work:
             return (nid, found.ino, found.offset) in self._missing
         return named(self, nid, found)
 
+    def take_from_log(self, ino: int, directory: int) -> bool:
+        """Let the NAT lead to the newest copy of an inode in the log, where the journals may have had it.
+
+        An entry of a directory that is as new as them leads to it, whatever name the copy remembers.
+        """
+        if not self.guesses.journals_lost or directory in self.guesses.older:
+            return False
+        found = next(self.leaks.old_nodes(ino), None)
+        return found is not None and found.ino == ino and self.take(ino, found)
+
     @cached_property
     def lost_inline(self) -> set[int]:
         """Rows of inodes whose content is taken for addresses."""
