@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.endurance.campaign import Campaign, Found, Outcome
 from tests.fsck import lost_writes
 
-CASES, TOGETHER = 10_000, 20
+CASES, TOGETHER = 20_000, 20
 
 
 def piece(seed: int, work: Path) -> Outcome:
@@ -24,8 +24,8 @@ def piece(seed: int, work: Path) -> Outcome:
 
 FORGOTTEN = Campaign(
     "lost-writes",
-    "a recorded workload, at some moment: some of the last blocks never arrived, whatever was flushed, a whole erase"
-    " block is as it was, or blocks lie where others belong; after a repair each file of which no block was hit is as"
-    " it was, and fsck.f2fs is silent",
+    "a recorded workload of ours, or from piece 500 on of the kernel's, at some moment: some of the last blocks never"
+    " arrived, whatever was flushed, a whole erase block is as it was, or blocks lie where others belong; after a"
+    " repair each file of which no block was hit is as it was, and fsck.f2fs is silent",
     "cases", CASES, TOGETHER, piece, warm=lost_writes.load,
 )  # fmt: skip

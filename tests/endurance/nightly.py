@@ -70,6 +70,7 @@ LATER_TESTS = {
     "tests/edit/test_failing_reads.py": "F2_REFUSALS=all",
     "tests/mount/test_failing_reads.py": "F2_MOUNT_READS=all",
     "tests/fsck/test_pairs.py": "F2_PAIRS=all",
+    "tests/recover/test_kernel_writes.py": "F2_TORN=300",
 }  # behind the experiments, which keep their numbers
 SCALE = "1/64"
 TOLD = 3000  # characters of what was printed
