@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -40,6 +41,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if not item.get_closest_marker("xdist_group"):
                 item.add_marker(pytest.mark.xdist_group("kernel"))
     items.sort(key=lambda item: item.get_closest_marker("kernel") is None)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Twelve thousand tests are no garbage: else a resize, which collects at each step, looks through them."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # or libraries complain of objects that outlive them
 
 
 @pytest.fixture(scope="session")
