@@ -23,6 +23,7 @@ from distributed import Client, LocalCluster
 
 from f2tools import cluster as fleet_cluster
 from f2tools.cluster import SchedulerGone
+from f2tools.device.media import remote
 from f2tools.fleet.journal import Journal
 from f2tools.fleet.page import page as page_of
 from f2tools.fleet.run import FleetRequest, run
@@ -49,6 +50,8 @@ def scheduler() -> Iterator[str]:
     with LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, silence_logs=50, dashboard_address=address
     ) as local:
+        with Client(local) as client:
+            client.run(setattr, remote, "PAUSE_SECONDS", 0.01)  # the servers here are near, or never answer
         yield local.scheduler_address
 
 
