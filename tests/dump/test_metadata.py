@@ -176,7 +176,7 @@ def test_the_kernel_sees_the_same_tree_on_a_copy(secret: Path, guest: Guest, tmp
     script = """
         for disk in /dev/vda /dev/vdb /dev/vdc; do
             mount -t f2fs -o ro $disk /mnt || exit
-            (cd /mnt && find . | while read -r path; do stat -c "$disk %i %f %u %g %s %h %Y" "$path"; done) | sort
+            (cd /mnt && find . -exec stat -c "$disk %i %f %u %g %s %h %Y" {} +) | sort
             umount /mnt || exit
         done
         dmesg | grep -i 'f2fs.*\\(error\\|corrupt\\|inconsist\\|wrong\\)'
