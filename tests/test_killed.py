@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sweeps import ALL
+
 F2TOOLS = [sys.executable, "-m", "f2tools"]
 TRACED = [shutil.which("strace") or "strace", "-f", "-qq", "-o", "/dev/null"]
 SIGNALS = [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]
@@ -110,8 +112,10 @@ def reads_of(words: list[str], directory: Path) -> tuple[str, int]:
 def test_an_output_that_is_killed_is_none(command: tuple[str, ...], tmp_path: Path, image: Path) -> None:
     words = [str(image) if word == "IMAGE" else word for word in command]
     call, calls = reads_of(words, tmp_path)
+    half, later = calls // 2, calls * 3 // 4
+    each = {signal.SIGTERM: (half,), signal.SIGHUP: (later,), signal.SIGKILL: (half, later)}
     for number in SIGNALS:
-        for when in (calls // 2, calls * 3 // 4):
+        for when in (half, later) if ALL else each[number]:
             assert killed_at(call, when, number, tmp_path, *words) == 128 + number, (number, when)
             left = [path for path in tmp_path.rglob("*") if path.is_file()]
             if number == signal.SIGKILL and command[0] == "scan":  # SQLite wants a name

@@ -21,6 +21,7 @@ from tests.f2fs.write.volumes import FULL, Twin, fresh, judge, writable
 from tests.f2fs.write.workload import Workload
 from tests.kernel.guest import Guest
 from tests.kernel.log import assert_quiet
+from tests.sweeps import some
 
 SCRIPT = """
 set -e
@@ -88,12 +89,12 @@ TUNED = {
 
 def test_the_kernel_reads_and_writes_what_was_moved_and_switched(guest: Guest, tmp_path: Path) -> None:
     disks: list[Path] = []
-    for name, ordered in MOVED.items():
+    for name, ordered in some(MOVED.items(), 3):
         disks.append(images.reference(name).copy(tmp_path / name).path)
         moved(disks[-1], ordered)
     disks.append(images.reference("fragmented").copy(tmp_path / "range").path)
     range_moved(disks[-1])
-    for name, (options, request) in TUNED.items():
+    for name, (options, request) in some(TUNED.items(), 3):
         disks.append(fresh(tmp_path, options, name))
         twin = Twin(writable(disks[-1]))
         work = Workload(twin, 0)

@@ -20,8 +20,10 @@ from f2tools.dffs.write import RENAME_EXCHANGE, RENAME_WHITEOUT, WritableVolume
 from f2tools.errors import F2fsError
 from tests.device.failing import ERRORS, Steps, failing
 from tests.dffs.volumes import TIGHT, codes, colliding, content, reading, volume, writing
+from tests.sweeps import some
 
 Operation = Callable[[WritableVolume], object]
+SOME = 5  # steps of each operation that fail; all with $F2_SWEEPS
 MET = colliding(12)  # names of one bucket
 
 
@@ -177,11 +179,20 @@ def is_refused(made: WritableVolume, name: str) -> bool:
     return False
 
 
+def count(name: str, error: str) -> int:
+    """How many steps an operation makes of which each can end with this error."""
+    made = begun()
+    everything(made)  # what was looked at is not read again
+    with failing(steps_of(made, error), -1, ERRORS[error]()) as steps:
+        OPERATIONS[name](made)
+    return len(steps)
+
+
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_that_fails_at_any_step_is_refused_or_the_last_one(name: str, error: str) -> None:
-    last = 0
-    for number in range(200):
+    last, steps_made = 0, count(name, error)
+    for number in some(range(steps_made), SOME):
         made = begun()
         before = everything(made)
         with failing(steps_of(made, error), number, ERRORS[error]()) as steps:
@@ -189,15 +200,13 @@ def test_an_operation_that_fails_at_any_step_is_refused_or_the_last_one(name: st
                 OPERATIONS[name](made)
             except (OSError, F2fsError, KeyboardInterrupt):
                 pass
-            else:
-                if len(steps) > number:  # where there is no room for all of it, it is written page by page
-                    assert name.startswith("write"), f"{steps[number]} failed, and nobody was told"
-                    assert steps[number] == "make_room"
-                    continue
-                break
+            else:  # where there is no room for all of it, it is written page by page
+                assert name.startswith("write"), f"{steps[number]} failed, and nobody was told"
+                assert steps[number] == "make_room"
+                continue
         last += made.broken is not None
         judge(made, before)
-    assert number or name == "release"  # which reads nothing
+    assert steps_made or name == "release"  # which reads nothing
     assert last or error in ("corrupt", "EIO")
 
 

@@ -25,7 +25,7 @@ from tests.fsck.craft import Patient
 from tests.fsck.trees import shown
 from tests.images import DIRECTORY, reference
 
-CASES = int(os.environ.get("F2_FSCK_CAREFUL", "12"))  # damages of each image
+CASES = int(os.environ.get("F2_FSCK_CAREFUL", "6"))  # damages of each image
 
 
 def repaired(device: Device, *, careful: bool) -> None:

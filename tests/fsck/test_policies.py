@@ -22,9 +22,11 @@ from tests.dump.craft import f2
 from tests.fsck.craft import codes, examine
 from tests.fsck.test_repair import assert_silent, repair
 from tests.kernel.guest import Guest
+from tests.sweeps import ALL
 
 V1, V2 = "v1-aes256xts", "v2-aes256xts-pad32"
-SHAPES = {V1: range(12), V2: range(24)}
+# bytes of each version; without $F2_SWEEPS some of each field: version, modes, flags, what is reserved, the key's name
+SHAPES = {V1: range(12), V2: range(24)} if ALL else {V1: (0, 1, 2, 3, 4, 11), V2: (0, 1, 2, 3, 4, 7, 8, 23)}
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from tests.hostile.exercise import COMMANDS, exercise, in_child
 from tests.hostile.targets import structures
 from tests.images import reference
 
-ROUNDS = int(os.environ.get("F2TOOLS_HOSTILE_ROUNDS", "1"))  # 1: some 900 damaged images
-FLIPS_PER_KIND = 4
+ROUNDS = int(os.environ.get("F2TOOLS_HOSTILE_ROUNDS", "1"))  # 1: some 450 damaged images
+FLIPS_PER_KIND = 2
 SMALL = (
     "compress-lz4", "compress-lzo-rle", "compress-zstd", "crash-namespace", "crash-orphan", "crash-xattr",
     "features", "fragmented", "full", "sections", "zoned", "active-logs-2", "blocks16k-compress", "packed-ssa",
@@ -55,8 +55,8 @@ def _truncate(name: str, work: Path) -> list[str]:
     rng = random.Random(name)
     image = reference(name).copy(work).path
     size = image.stat().st_size
-    cuts = [0, 1, 1023, 1024, 1028, 4095, 4096, 5120, 8192, *(rng.randrange(size) for _ in range(12))]
-    cuts += [rng.randrange(size >> 9) << 9 for _ in range(8)]
+    cuts = [0, 1, 1023, 1024, 1028, 4095, 4096, 5120, 8192, *(rng.randrange(size) for _ in range(min(12, 5 * ROUNDS)))]
+    cuts += [rng.randrange(size >> 9) << 9 for _ in range(min(8, 3 * ROUNDS))]
     failures: list[str] = []
     for cut in sorted(cuts, reverse=True):
         os.truncate(image, cut)

@@ -19,9 +19,10 @@ from tests.kernel.log import assert_nothing_recovered
 from tests.mkfs.from_tools import directory_of, facts, tree_of
 from tests.mkfs.source_tools import populate, run
 from tests.mkfs.tools import f2mkfs
+from tests.sweeps import some
 
 FULL = "extra_attr,inode_checksum,inode_crtime,flexible_inline_xattr,sb_checksum,quota,project_quota,lost_found"
-CASES = [
+EVERY = [
     "",
     "--size 200M",
     "-O ro",
@@ -40,6 +41,7 @@ CASES = [
     "4 logs",
     "2 logs",
 ]
+CASES = some(EVERY, 9)  # each second one; all with $F2_SWEEPS
 SCRIPT = """
 set -e
 count=${#IMAGES[@]}

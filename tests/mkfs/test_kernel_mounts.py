@@ -10,10 +10,12 @@ import pytest
 from tests import judges
 from tests.kernel.guest import Guest
 from tests.mkfs.tools import f2mkfs
+from tests.sweeps import some
 
 ALL = "encrypt,extra_attr,project_quota,inode_checksum,flexible_inline_xattr,quota,inode_crtime,verity,sb_checksum"
 
 # mounted, filled and unmounted in one boot each: features; sizes, sections and zones
+# (each second one; all with $F2_SWEEPS)
 FEATURES = [
     "--size 64M",
     "--size 128M -O extra_attr,inode_checksum,sb_checksum",
@@ -75,7 +77,7 @@ done
 """
 
 
-@pytest.mark.parametrize("cases", [FEATURES, SHAPES], ids=["features", "shapes"])
+@pytest.mark.parametrize("cases", [some(FEATURES, 10), some(SHAPES, 7)], ids=["features", "shapes"])
 def test_it_mounts_writes_and_leaves_nothing_for_fsck(cases: list[str], guest: Guest, tmp_path: Path) -> None:
     disks = [tmp_path / f"{number}.img" for number in range(len(cases))]
     for disk, options in zip(disks, cases, strict=True):

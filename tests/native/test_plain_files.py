@@ -31,7 +31,7 @@ from f2tools.f2fs.volume import dentries
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.volume.xattr import may_have_xattrs
-from tests import images
+from tests import images, sweeps
 from tests.f2fs.write.volumes import fresh, writable
 from tests.hostile.damage import flips, patched
 from tests.hostile.targets import structures
@@ -44,7 +44,7 @@ NAMES = (
     "plain", "features", "noinline", "compress-lz4", "compress-user", "casefold", "blocks16k", "checksums",
     "multi-device", "fscrypt", "fragmented", "crash-xattr", "full",
 )  # fmt: skip
-SEEDS = range(3)
+SEEDS = range(3 if sweeps.ALL else 1)
 MOST = 1 << 20  # bytes of a file that are compared
 TAIL = 44  # bytes of an inode's block behind the attributes: five nids and the footer
 
@@ -279,7 +279,7 @@ def test_the_core_makes_the_tree_that_python_makes(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("asked", [{}, {"force": True, "keep": Keep(special_bits=True)}, {"exclude": ["*a*"]}])
-@pytest.mark.parametrize("name", ["plain", "noinline", "features"])
+@pytest.mark.parametrize("name", ["plain", "noinline", "features"] if sweeps.ALL else ["features"])
 def test_what_is_in_the_way_is_said_alike(name: str, asked: dict[str, Any], tmp_path: Path) -> None:
     case = images.reference(name)
     report = compare(case, tmp_path, half_of_it(case), **asked)

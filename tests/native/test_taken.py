@@ -25,8 +25,9 @@ from f2tools.fsck.repair.rounds import StaysOpen
 from tests.fsck import fuzz
 from tests.images import copy_sparse
 from tests.native.test_core import in_python
+from tests.sweeps import ALL
 
-CASES = 12
+CASES = 12 if ALL else 5
 TWINS = (addresses, arrays, dentries, hashes, inodes, nodes, owners, sound, taken)
 COLUMNS = ("footer", "kind", "read", "parent", "slot", "inode_of", "usable")
 BATCHES = (nodes.BATCH_BYTES, 100 * 4096)  # one, and several of an uneven number of blocks

@@ -12,6 +12,7 @@ from tests.f2fs.write.volumes import judge, writable
 from tests.kernel.guest import Guest
 from tests.kernel.log import assert_quiet
 from tests.power.recording import Recording, crowded, mixed, overwriting, record
+from tests.sweeps import ALL
 
 OPTIONS = "--size 64M -O extra_attr,inode_checksum,quota,inode_crtime"
 
@@ -48,8 +49,8 @@ def some_cuts(recording: Recording, number: int) -> list[int]:
 
 def test_the_kernel_recovers_what_we_recover(guest: Guest, tmp_path: Path) -> None:
     recordings = {
-        "mixed": (record(tmp_path / "mixed", OPTIONS, mixed), 8),
-        "crowded": (record(tmp_path / "crowded", "--size 64M", overwriting, crowded), 4),
+        "mixed": (record(tmp_path / "mixed", OPTIONS, mixed), 8 if ALL else 5),
+        "crowded": (record(tmp_path / "crowded", "--size 64M", overwriting, crowded), 4 if ALL else 3),
     }
     disks: list[Path] = []
     labels: list[str] = []
