@@ -6,16 +6,21 @@ F2_LOST_WRITES=all tries every moment of every workload, and many random cases.
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import f2tools
+from f2tools.f2fs.layout.constants import CURSEG_HOT_NODE, CURSEG_WARM_NODE
+from f2tools.f2fs.layout.footers import CP_VER_LOW, footer_of
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.fsck.facts.image import open_image
 from f2tools.fsck.findings import Severity
 from tests import judges
 from tests.dump.craft import f2
 from tests.fsck import lost_writes
-from tests.fsck.craft import codes, examine
+from tests.fsck.craft import Patient, codes, examine
 from tests.images import copy_sparse
 from tests.kernel import write_log
 
@@ -105,3 +110,38 @@ def test_whole_checkpoints_that_are_lost_are_told_by_the_nodes_behind_them(kind:
         change(image, case.patches)
         told += "C021" in codes(examine(image), Severity.INFO)
     assert told
+
+
+@pytest.mark.parametrize("name", ["crash-namespace", "crash-sqlite-wal", "history-a", "phone"])
+def test_where_only_the_version_of_a_node_is_older_the_log_is_as_it_was_written(name: str, tmp_path: Path) -> None:
+    """What is further on in a log is newer; and what had the number of another file before is no copy of it."""
+    with closing(Patient(name, tmp_path)) as p:
+        tried = 0
+        for kind in (CURSEG_HOT_NODE, CURSEG_WARM_NODE):
+            segno, blkoff, _ = p.vol.pack.curseg(kind)
+            start = int(p.geo.start_block(segno))
+            for blkaddr in range(start, start + blkoff):
+                footer = footer_of(p.read(blkaddr * p.size, p.size))
+                place = p.vol.nat.get(footer.nid)[2]
+                if place == blkaddr or not p.geo.in_main(place):
+                    continue
+                tried += 1
+                at = (place + 1) * p.size - NodeFooter.size + NodeFooter.offset_of("cp_ver")
+                before = p.read(at, 4)
+                p.put(at, 4, (footer.cp_ver & CP_VER_LOW) - 1)
+                with closing(open_image(p.path)) as image:
+                    assert not image.journals_lost, f"{blkaddr:#x} is not newer than {place:#x}"
+                p.write(at, before)
+        assert tried > 20
+
+
+@pytest.mark.parametrize("ino", [6, 182])
+def test_where_an_older_copy_came_back_for_a_blank_inode_nothing_is_newer(ino: int, tmp_path: Path) -> None:
+    with closing(Patient("history-a", tmp_path)) as p:
+        p.write(p.node_at(ino) * p.size, bytes(p.size - NodeFooter.size))
+        assert f2("fsck", "-y", p.path).code == 1
+        assert f2("fsck", p.path).code == 0
+        shown = f2("dump", "ls", p.path)
+        assert not shown.err
+        with closing(open_image(p.path)) as image:
+            assert not image.journals_lost

@@ -26,6 +26,12 @@ def low_cp_ver(footers: Any) -> NDArray[np.int64]:
     return (footers["cp_ver"] & np.uint64(CP_VER_LOW)).astype(np.int64)
 
 
+def are_blank(blocks: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Which of these blocks, by their footers, are inodes, but have no mode; shape (n,)."""
+    footers = footers_of(blocks)
+    return ~blocks[:, :2].any(axis=1) & (footers["nid"] == footers["ino"])
+
+
 def footers_in(blocks: NDArray[np.uint8]) -> NDArray[Any]:
     """The footers of blocks of shape (n, block_size), to be changed in place."""
     return blocks[:, -NodeFooter.size :].view(NodeFooter.dtype)[:, 0]

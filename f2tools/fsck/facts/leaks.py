@@ -21,7 +21,16 @@ from f2tools.f2fs.layout.constants import (
     OFFSET_BIT_SHIFT,
 )
 from f2tools.f2fs.layout.file_type import S_IFMTS
-from f2tools.f2fs.layout.footers import CP_VER_LOW, MOST_VERSIONS, footer_in, footers_of, inode_in, low_cp_ver, name_in
+from f2tools.f2fs.layout.footers import (
+    CP_VER_LOW,
+    MOST_VERSIONS,
+    are_blank,
+    footer_in,
+    footers_of,
+    inode_in,
+    low_cp_ver,
+    name_in,
+)
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.f2fs.volume.nat import RESERVED_NODES
@@ -181,7 +190,7 @@ class Leaks:
     def _add_nodes(self, scan: Scan, blkaddrs: NDArray[np.integer], named: NDArray[np.int64]) -> None:
         blocks = scan.image.read(blkaddrs)
         footers = footers_of(blocks)
-        blank = ~blocks[:, :2].any(axis=1) & (footers["nid"] == footers["ino"])  # an inode without a mode
+        blank = are_blank(blocks)
         first = (footers["flag"] >> OFFSET_BIT_SHIFT == 0) & (footers["nid"] != footers["ino"])
         for i in np.flatnonzero(first & ~blank).tolist():
             either = int(footers["nid"][i]), int(footers["ino"][i])
@@ -291,7 +300,7 @@ class Leaks:
         age = (version - low_cp_ver(footers)) & CP_VER_LOW
         fine = (nid >= RESERVED_NODES) & (nid < geo.max_nid) & (age < MOST_VERSIONS)
         fine &= (ino >= RESERVED_NODES) & (ino < geo.max_nid)
-        fine &= (nid != ino) | blocks[:, :2].any(axis=1)
+        fine &= ~are_blank(blocks)
         fine &= (footers["next_blkaddr"] == 0) | geo.in_main(footers["next_blkaddr"].astype(np.int64))
         segno, at = np.divmod(blkaddrs - geo.main_blkaddr, geo.blocks_per_seg)
         for one in np.unique(segno[fine]).tolist():
