@@ -108,7 +108,7 @@ def _later_in(image: Image, start: int, blkoff: int) -> NDArray[np.int64]:
     blocks = image.device.read_range(start + first, image.geo.blocks_per_seg - first, image.block_size)
     footers = footers_of(blocks)
     own = np.arange(start + first, start + image.geo.blocks_per_seg)
-    later = (low_cp_ver(footers) - image.cp.checkpoint_ver) & U32_MAX
+    later = (low_cp_ver(footers) - (image.cp.checkpoint_ver & U32_MAX)) & U32_MAX
     fine = (footers["nid"] >= RESERVED_NODES) & (footers["nid"] < image.geo.max_nid) & (later <= MOST_LATER)
     fine &= (footers["next_blkaddr"] == own + 1) | (own == own[-1])
     fine[: blkoff - first] = True

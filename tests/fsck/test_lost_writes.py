@@ -12,13 +12,20 @@ from pathlib import Path
 import pytest
 
 import f2tools
+from f2tools.device import open_device
+from f2tools.device.wrappers import StaysOpen
+from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import CURSEG_HOT_NODE, CURSEG_WARM_NODE
 from f2tools.f2fs.layout.footers import CP_VER_LOW, footer_of
 from f2tools.f2fs.layout.node import NodeFooter
-from f2tools.fsck.facts.image import open_image
+from f2tools.f2fs.volume.checkpoint import resealed
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.fsck.check import check
+from f2tools.fsck.facts.image import Image, open_image
 from f2tools.fsck.findings import Severity
 from tests import judges
 from tests.dump.craft import f2
+from tests.f2fs.write.volumes import Above, fresh
 from tests.fsck import lost_writes
 from tests.fsck.craft import Patient, codes, examine
 from tests.images import copy_sparse
@@ -145,3 +152,29 @@ def test_where_an_older_copy_came_back_for_a_blank_inode_nothing_is_newer(ino: i
         assert not shown.err
         with closing(open_image(p.path)) as image:
             assert not image.journals_lost
+
+
+@pytest.mark.parametrize("version", [(1 << 32) - 3, (1 << 63) - 3])
+def test_a_version_may_be_as_large_as_its_field_and_begin_anew(version: int, tmp_path: Path) -> None:
+    path = fresh(tmp_path)
+    with open_device(path, write=True) as device, Volume(StaysOpen(device)) as volume:
+        cp = Checkpoint.parse(volume.pack.head)
+        cp.checkpoint_ver = version
+        for offset, data in resealed(volume.pack, cp, volume.geo.block_size):
+            device.pwrite(offset, data)
+    for number in range(6):
+        assert f2("touch", f"{path}:/file{number % 3}").code == 0
+        shown = f2("dump", "ls", path)
+        assert (shown.code, shown.err) == (0, "")
+        assert not codes(examine(path))
+    case = lost_writes.without_summaries(2, 0)
+    with open_device(case.path) as device, Volume(StaysOpen(device)) as volume:
+        larger = Above(device)
+        for offset, data in case.patches:
+            larger.pwrite(offset, data)
+        for pack in volume.packs:
+            cp = Checkpoint.parse(pack.head)
+            cp.checkpoint_ver += 1 << 63
+            for offset, data in resealed(pack, cp, volume.geo.block_size):
+                larger.pwrite(offset, data)
+        assert "N007" in check(Image(StaysOpen(larger))).counts

@@ -34,12 +34,13 @@ class Stale(NamedTuple):
 
 def stale_nat(device: Device, geo: Geometry, pack: Pack, nat: Nat, most: int | None = None) -> Stale | None:
     """A node that proves it, among the last `most` blocks of each open log of nodes; None where there is none."""
+    version = pack.cp.checkpoint_ver & CP_VER_LOW
     for kind in range(NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE):
         segno, blkoff, alloc_type = pack.curseg(kind)
         if alloc_type != LFS or not 0 <= segno < geo.segment_count_main or not 0 < blkoff <= geo.blocks_per_seg:
             continue
         count = min(blkoff, most or blkoff)
-        found = _behind(device, geo, pack.cp.checkpoint_ver, nat, int(geo.start_block(segno)) + blkoff - count, count)
+        found = _behind(device, geo, version, nat, int(geo.start_block(segno)) + blkoff - count, count)
         if found is not None:
             return found
     return None

@@ -22,6 +22,7 @@ from f2tools.fsck.facts.scan import Scan
 def newer_copies(scan: Scan) -> dict[int, LostNode]:
     """nid -> the newest copy of a node that the table has an older one of; looks through all that was written."""
     version = scan.image.journals_of if scan.image.journals_of >= 0 else scan.image.cp.checkpoint_ver
+    version &= CP_VER_LOW
     ages = (version - low_cp_ver(scan.footer)) & CP_VER_LOW
     own = scan.read & (scan.footer["nid"] == scan.nid) & (ages < MOST_VERSIONS)
     found: dict[int, LostNode] = {}
