@@ -154,12 +154,13 @@ def case(number: int) -> Case:
 
 
 def _written(kind: int, moment: int) -> list[Written]:
-    """All blocks that were written before a moment."""
+    """All blocks that were written before a moment, but by mkfs."""
     events = recorded(kind).recorder.events[: moments(kind)[moment]]
+    first = write_log.made(kind - len(KINDS)) if kind >= len(KINDS) else 0
     return [
         (index, at)
         for index, event in enumerate(events)
-        if event.kind == WRITE
+        if event.kind == WRITE and index >= first
         for at in range(event.offset, event.offset + event.length, BLOCK)
     ]
 

@@ -109,14 +109,14 @@ def test_a_sound_volume_is_behind_nothing() -> None:
 
 @pytest.mark.parametrize("kind", range(len(lost_writes.KINDS) + len(write_log.KEPT)))
 def test_whole_checkpoints_that_are_lost_are_told_by_the_nodes_behind_them(kind: int, tmp_path: Path) -> None:
-    told = 0
-    for moment in MOMENTS:
+    for moment in range(lost_writes.MOMENTS):  # where something was written behind them
         case = lost_writes.without_checkpoints(kind, moment)
         image = copy_sparse(case.path, tmp_path / "image")
         assert "C021" not in codes(examine(image), Severity.INFO)
         change(image, case.patches)
-        told += "C021" in codes(examine(image), Severity.INFO)
-    assert told
+        if "C021" in codes(examine(image), Severity.INFO):
+            return
+    pytest.fail("not once")
 
 
 @pytest.mark.parametrize("name", ["crash-namespace", "crash-sqlite-wal", "history-a", "phone"])
