@@ -201,8 +201,8 @@ def test_nodes_that_the_nat_may_have_elsewhere_are_not_handed_out_where_it_canno
         with Volume(Above(top)) as read:
             lost = int(read.nat.blkaddrs[2])  # nodes of old files, and the first free ones
         device = OneBlockLost(Above(top))
-        volume = WritableVolume(device, Policy(), Ticks(), seed=1)
         device.lost = lost
+        volume = WritableVolume(device, Policy(), Ticks(), seed=1)
         hidden = 2 * volume.geo.nat_entries_per_block + 1
         assert volume.nodes.inode(hidden - volume.geo.nat_entries_per_block).i_size == 3  # of the block before
         for _ in range(2):
@@ -216,10 +216,9 @@ def test_nodes_that_the_nat_may_have_elsewhere_are_not_handed_out_where_it_canno
             assert_consistent(read, "a block of the NAT could not be read")
             assert {file.path.strip(b"/") for file in read.root.iterdir()} >= set(names)
         reader = OneBlockLost(Above(top))
-        with Volume(reader) as read:
-            reader.lost = lost
-            with pytest.raises(DeviceError, match="the NAT can't be read: block"):
-                read.nodes.inode(hidden)
+        reader.lost = lost
+        with Volume(reader) as read, pytest.raises(DeviceError, match="the NAT can't be read: block"):
+            read.nodes.inode(hidden)
 
 
 def test_a_volume_of_which_the_sit_cannot_be_read_is_not_written_to(tmp_path: Path) -> None:
