@@ -172,7 +172,7 @@ def _must_be_newest(image: str, devices: tuple[str, ...]) -> None:
         found = Image(device)
         if found.pack is not None and found.journals_lost:
             again = command_line("f2tools fsck -y --undo FILE", image, devices=devices)
-            why = "the journals of the checkpoint are lost or older than it, and so may be the tables"
+            why = "the journals of the checkpoint are lost, or its tables older than its log"
             why += f": {again} finds what is newer"
             raise Corrupt(Where(path=image, blkaddr=found.pack.sum_blkaddr), f"{why}, --force gives it up")
         newer = newer_state(found)

@@ -86,7 +86,7 @@ def test_whoever_reads_or_writes_is_told_that_files_are_older(tmp_path: Path) ->
     change(image, case.patches)
     assert "N007" in codes(examine(image))
     before = image.read_bytes()
-    told = "the journals of the checkpoint are lost or older than it"
+    told = "the journals of the checkpoint are lost, or its tables older than its log"
     shown = f2("dump", "cat", image, FILE)
     assert told in shown.err
     assert shown.out != content

@@ -177,7 +177,7 @@ def test_what_the_lost_journals_of_a_checkpoint_had_is_not_given_up_unasked(opti
         file.write(bytes(4096))
     before = case.path.read_bytes()
     for words in (("dump", "ls", case.path, "/"), ("touch", "--dry-run", f"{case.path}:/new")):
-        assert "the journals of the checkpoint are lost or older than it, and files may be" in f2(*words).err
+        assert "are lost, or its tables older than its log, and files may be as an earlier" in f2(*words).err
     said = f2("recover", option, case.path)
     assert said.code == 1
     assert "the journals of the checkpoint are lost" in said.err

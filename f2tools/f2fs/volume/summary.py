@@ -58,8 +58,9 @@ class CursegSummary:
 
 
 JOURNALS_LOST = (
-    "the journals of the checkpoint are lost or older than it, and files may be as an earlier checkpoint left them;"
-    " `f2tools fsck -y` finds what the log has of them since (N007), and any other change gives that up"
+    "the journals of the checkpoint are lost, or its tables older than its log, and files may be as an earlier"
+    " checkpoint left them; `f2tools fsck -y` finds what the log has of them since (N007), and any other change gives"
+    " that up"
 )
 
 
