@@ -8,18 +8,21 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import f2tools
 from f2tools.device import open_device
 from f2tools.device.wrappers import StaysOpen
+from f2tools.dump.manifest import manifest
 from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import CURSEG_HOT_NODE, CURSEG_WARM_NODE
 from f2tools.f2fs.layout.footers import CP_VER_LOW, footer_of
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.volume.checkpoint import resealed
 from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.recovered import open_recovered
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image, open_image
 from f2tools.fsck.findings import Severity
@@ -28,8 +31,12 @@ from tests.dump.craft import f2
 from tests.f2fs.write.volumes import Above, fresh
 from tests.fsck import lost_writes
 from tests.fsck.craft import Patient, codes, examine
+from tests.fsck.test_kernel import MOUNT
 from tests.images import copy_sparse
 from tests.kernel import write_log
+from tests.kernel.guest import Guest
+from tests.kernel.log import assert_quiet
+from tests.recover.test_recover import content
 
 EVERY = os.environ.get("F2_LOST_WRITES") == "all"
 MOMENTS = range(lost_writes.MOMENTS if EVERY else 1)
@@ -61,6 +68,25 @@ def test_the_journals_of_the_newest_checkpoint_never_arrived(kind: int, tmp_path
         for what, some in (("older", case), ("zeros", blank)):
             wrong = lost_writes.verdict_on(some, tmp_path).wrong
             assert not wrong, f"moment {moment}, {what}: {wrong}"
+
+
+def test_the_kernel_shows_the_same_where_the_journals_never_arrived(guest: Guest, tmp_path: Path) -> None:
+    """What the kernel wrote, as it then shows it after a repair."""
+    disks: list[Path] = []
+    wanted: list[dict[str, Any]] = []
+    for kind in range(len(lost_writes.KINDS), len(lost_writes.KINDS) + len(write_log.KEPT), 2):
+        case = lost_writes.without_summaries(kind, JOURNALS.get(kind, (0,))[0])
+        disks.append(copy_sparse(case.path, tmp_path / f"{kind}.img"))
+        change(disks[-1], case.patches)
+        assert f2("fsck", "-y", disks[-1]).code == 1
+        with open_recovered(disks[-1]) as volume:
+            wanted.append(content(manifest(volume)["entries"]))
+    result = guest.run(MOUNT, disks, timeout=900).must_succeed()
+    assert_quiet(result)
+    for number, entries in enumerate(wanted):
+        found = result.json(f"manifest-{number}.json")
+        assert not found.get("errors")
+        assert content(found["entries"]) == entries, disks[number]
 
 
 @pytest.mark.peer
