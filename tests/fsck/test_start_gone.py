@@ -204,7 +204,7 @@ set -e
 modprobe f2fs
 for disk in "${IMAGES[@]}"; do
     mount -t f2fs $disk /mnt
-    for directory in 0 1 2 3; do
+    for folder in 0 1 2 3; do
         mkdir -p /mnt/folder$folder/inner
         for file in $(seq 0 59); do
             head -c $((file * 700)) /dev/urandom > /mnt/folder$folder/inner/file$file
