@@ -76,7 +76,8 @@ def own_target(work: Work, finding: Finding, plan: SetTarget) -> bool:
     """Let an entry lead to the inode whose name it is, unless the one that it names is lost, and says the same.
 
     Of a copy that nothing calls valid the name and the type have to say so.  Where the journals were lost they need
-    not: an inode of the table that has no name was deleted since, and the one that the entry names is in the log.
+    not: an inode of the table that has no name was deleted since, and the one that the entry names is in the log.  A
+    name too many proves nothing where one is from an older copy of a directory.
     """
     ino = int(finding.found or 0)
     valid = work.leaks.node(ino)
@@ -87,7 +88,16 @@ def own_target(work: Work, finding: Finding, plan: SetTarget) -> bool:
     if not there and ((speaks and work.adopt(ino)) or work.take_from_log(ino, plan.dir)):
         work.note(finding, f"nid {ino} found by its footer")
         return True
+    if _has_old_name(work, ino):
+        return False  # that is the one too many
     return dentry_target(work, finding, plan)
+
+
+def _has_old_name(work: Work, ino: int) -> bool:
+    """Whether a name of an inode is in a directory that came back as an older copy."""
+    table = work.tree.entries
+    rows = np.unique(table["dir"][work.tree.named & (table["ino"] == ino)])
+    return any(work.tree.ino(int(row)) in work.guesses.older for row in rows.tolist())
 
 
 def dentry_target(work: Work, finding: Finding, plan: SetDotTarget | SetTarget) -> bool:
