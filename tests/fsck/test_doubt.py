@@ -6,6 +6,7 @@ Here a heuristic would find a story that fits, and pay for it with the content o
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import re
 import struct
@@ -31,6 +32,7 @@ from f2tools.f2fs.write import inode as inodes
 from f2tools.fsck.check import CheckReport
 from f2tools.fsck.facts.dentries import folded_hash
 from f2tools.fsck.facts.image import open_image
+from tests.dump.craft import f2
 from tests.f2fs.write.volumes import fresh, writable
 from tests.fsck.craft import Made, Patient, examine, said
 from tests.fsck.test_repair import repair
@@ -418,3 +420,29 @@ def test_segments_reserved_on_a_read_only_volume_are_no_damage(tmp_path: Path) -
     p.checkpoint(rsvd_segment_count=2, overprov_segment_count=2)
     p.close()
     assert "S007" not in _codes(examine(path))
+
+
+def test_an_entry_that_leads_nowhere_in_an_older_copy_of_a_directory_gets_the_inode_whose_name_it_is(
+    tmp_path: Path,
+) -> None:
+    """The directory is lost but for an older copy, and in that the number of an inode is another."""
+    path = fresh(tmp_path)
+    with writable(path) as volume:
+        directory = volume.mkdir(F2FS_ROOT_INO, b"directory", 0o755)
+        ino = volume.create(directory, b"file", 0o100644)
+        volume.write(ino, 0, b"content")
+        volume.sync()
+        older = volume.nodes.address(directory)
+        volume.create(directory, b"second", 0o100644)
+        volume.sync()
+        newer, size = volume.nodes.address(directory), volume.geo.block_size
+    with path.open("r+b") as file:
+        block = bytearray(os.pread(file.fileno(), size, older * size))
+        entry = block.index(struct.pack("<IHB", ino, 4, 1))  # ino, name_len, file_type
+        block[entry : entry + 4] = struct.pack("<I", ino + 300)
+        os.pwrite(file.fileno(), block, older * size)
+        os.pwrite(file.fileno(), bytes(size), newer * size)
+    done = f2("fsck", "-y", path)
+    assert done.code == 1, done.err
+    assert f2("fsck", path).code == 0
+    assert f2("dump", "cat", path, "/directory/file").out == b"content"

@@ -88,7 +88,7 @@ def own_target(work: Work, finding: Finding, plan: SetTarget) -> bool:
     if not there and ((speaks and work.adopt(ino)) or work.take_from_log(ino, plan.dir)):
         work.note(finding, f"nid {ino} found by its footer")
         return True
-    if _has_old_name(work, ino):
+    if there and _has_old_name(work, ino):
         return False  # that is the one too many
     return dentry_target(work, finding, plan)
 
