@@ -19,7 +19,7 @@ from f2tools.f2fs.volume.volume import open_volume
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import open_image
 from f2tools.fsck.findings import Severity
-from f2tools.fsck.problems import CATALOGUE, CP_NEWER, FSYNC_REFUSED
+from f2tools.fsck.problems import CATALOGUE, CP_LATER, CP_NEWER, FSYNC_REFUSED
 from f2tools.options import human_size, said_of_waiting
 from f2tools.text import command_line, pasted
 
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 SHOWN = 5
 FULL_PERCENT = 95
+LATER_LOST = (
+    "The disk has lost a checkpoint, and the volume is as it was before; what was written since is not shown, and"
+    " further writes go over it (C021). `f2tools undelete` finds files of it."
+)
 COPY_AGAIN = "If what it was copied from still exists, copy it again: no repair brings back what is not there."
 
 
@@ -77,6 +81,8 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
         newer = next((finding for finding in report.findings if finding.code == CP_NEWER.code), None)
         if newer is not None:
             found.risks.append(f"A newer state was lost from sight with a checkpoint: {newer.found}.")
+        if report.counts[CP_LATER.code]:
+            found.risks.append(LATER_LOST)
     found.healthy = report.sound
     found.health = _health(report)
     container = next(filter(None, map(only_read, (image, *devices))), None)
@@ -144,7 +150,8 @@ def _risks(volume: Volume, waiting: int) -> list[str]:
     if waiting:
         behind = files_behind(volume)
         but = f", and gives up {behind:,} more, which were saved behind a damaged node" if behind else ""
-        found.append(f"{waiting:,} files were saved after the last checkpoint; the next mount brings them back{but}.")
+        saved, them = ("1 file was", "it") if waiting == 1 else (f"{waiting:,} files were", "them")
+        found.append(f"{saved} saved after the last checkpoint; the next mount brings {them} back{but}.")
     if volume.cp.ckpt_flags & (CP_ERROR_FLAG | CP_FSCK_FLAG):
         found.append("The kernel has asked for a check of this volume.")
     used = 100 - 100 * volume.statfs()["f_bavail"] / max(1, _for_files(volume))

@@ -142,6 +142,7 @@ def test_whole_checkpoints_that_are_lost_are_told_by_the_nodes_behind_them(kind:
         assert "C021" not in codes(examine(image), Severity.INFO)
         change(image, case.patches)
         if "C021" in codes(examine(image), Severity.INFO):
+            assert "(C021)" in f2("doctor", image).text
             return
     pytest.fail("not once")
 
