@@ -7,6 +7,7 @@ reading only: whoever wants to write asks for a `copy()`.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import gzip
 import hashlib
@@ -52,6 +53,13 @@ FSCRYPT = tuple(n for n in CASES if case_of(n)["kind"] == "fscrypt")
 HISTORY = tuple(n for n in CASES if case_of(n)["kind"] in ("history", "phone"))
 SPARSE = tuple(n for n in CASES if case_of(n)["kind"] == "Android sparse image")
 DAMAGED = tuple(sorted(p.stem for p in (DIRECTORY / "damaged").glob("*.json")))
+
+
+def lasting_directory(prefix: str) -> Path:
+    """A new directory, which goes when the process ends."""
+    directory = Path(tempfile.mkdtemp(prefix=prefix))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
 
 
 @dataclass(frozen=True)

@@ -105,23 +105,20 @@ def behind_no_pack(image: Image) -> NDArray[np.int64]:
 def _later_in(image: Image, start: int, blkoff: int) -> NDArray[np.int64]:
     """Those of one log, from whose block `blkoff` on was written since."""
     first = max(0, blkoff - LOOK_BACK)
+    since = blkoff - first  # row of that block
     blocks = image.device.read_range(start + first, image.geo.blocks_per_seg - first, image.block_size)
     footers = footers_of(blocks)
     own = np.arange(start + first, start + image.geo.blocks_per_seg)
     later = (low_cp_ver(footers) - (image.cp.checkpoint_ver & U32_MAX)) & U32_MAX
     fine = (footers["nid"] >= RESERVED_NODES) & (footers["nid"] < image.geo.max_nid) & (later <= MOST_LATER)
     fine &= (footers["next_blkaddr"] == own + 1) | (own == own[-1])
-    fine[: blkoff - first] = True
-    fine[blkoff - first + 1 :] &= later[blkoff - first :][1:] >= later[blkoff - first :][:-1]
-    count = int(np.argmin(fine)) if not fine.all() else fine.size
-    is_inode = footers["nid"] == footers["ino"]
-    times = inodes_in(blocks)["i_ctime"].astype(np.int64)
-    before = times[: blkoff - first][is_inode[: blkoff - first]]
-    rows = blkoff - first + np.flatnonzero(later[blkoff - first : count] > 0)
-    inodes = rows[is_inode[rows]]
-    if before.size and inodes.size and times[inodes].min() < before.max():
-        return rows[:0]
-    return own[rows]
+    fine[since + 1 :] &= np.diff(later[since:]) >= 0
+    fine[:since] = True
+    count = fine.size if fine.all() else int(np.argmin(fine))
+    rows = since + np.flatnonzero(later[since:count])
+    is_inode, times = footers["nid"] == footers["ino"], inodes_in(blocks)["i_ctime"].astype(np.int64)
+    before, behind = times[:since][is_inode[:since]], times[rows][is_inode[rows]]
+    return rows[:0] if before.size and behind.size and behind.min() < before.max() else own[rows]
 
 
 def _written_behind(footers: NDArray[Any], version: int, crcs: set[int]) -> NDArray[np.bool_]:

@@ -6,10 +6,8 @@ A case is a number: a recorded workload, a moment in it, and which of the blocks
 
 from __future__ import annotations
 
-import atexit
 import os
 import random
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Mapping
@@ -26,6 +24,7 @@ from tests.f2fs.write.model import BLOCK
 from tests.f2fs.write.volumes import Above
 from tests.f2fs.write.workload import Workload
 from tests.fsck import crashes, fuzz
+from tests.images import lasting_directory
 from tests.kernel import write_log
 from tests.power.recording import Recording, mixed, record
 
@@ -71,9 +70,7 @@ KINDS = (
 
 @cache
 def _directory() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="f2-lost-writes-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return directory
+    return lasting_directory("f2-lost-writes-")
 
 
 @cache

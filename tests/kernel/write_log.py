@@ -22,6 +22,7 @@ import zstandard
 from f2tools.device.changes.record import DISCARD, FLUSH, WRITE, Event
 from tests.images import DIRECTORY
 from tests.kernel.guest import Guest
+from tests.recover.test_kernel_crashes import CRASH, KINDS, WORKLOAD, blank
 
 MAGIC, VERSION = 0x6A736677736872, 1
 SECTOR = 512
@@ -105,8 +106,6 @@ def content_of(image: Path) -> Iterator[Event]:
 
 def record(guest: Guest, seed: str, directory: Path) -> dict[str, bytes]:
     """Logs of the kernel under a random load until its power goes, by the kind of the volume."""
-    from tests.recover.test_kernel_crashes import CRASH, KINDS, WORKLOAD, blank
-
     kinds = [kind for kind in KINDS if kind.devices == 1][:: len(KINDS) // KINDS_RECORDED]
     images = [blank(kind, str(number), directory, number)[0] for number, kind in enumerate(kinds)]
     fresh = [list(content_of(image)) for image in images]

@@ -6,7 +6,6 @@ last opened; a power cut does some of what was recorded since to that file, and 
 
 from __future__ import annotations
 
-import atexit
 import errno
 import os
 import random
@@ -41,7 +40,7 @@ from tests.f2fs.write.model import BLOCK, Model, Node
 from tests.f2fs.write.promises import Step, assert_promises_kept, named_only
 from tests.f2fs.write.volumes import FULL, Ticks, Twin, assert_same, fresh, judge, writable
 from tests.f2fs.write.workload import Workload
-from tests.images import copy_sparse
+from tests.images import copy_sparse, lasting_directory
 
 FLAVOURS = {
     "plain": "--size 64M",
@@ -99,9 +98,7 @@ def content(seed: int, length: int) -> bytes:
 @cache
 def crowded_image() -> Path:
     """A volume with room for some 250 more blocks, to be copied."""
-    directory = Path(tempfile.mkdtemp(prefix="f2-crowded-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    path = fresh(directory, FLAVOURS["crowded"])
+    path = fresh(lasting_directory("f2-crowded-"), FLAVOURS["crowded"])
     twin = Twin(writable(path))
     Workload(twin, 0).fill(95)
     twin.volume.close()

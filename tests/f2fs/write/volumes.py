@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import errno
 import shlex
-import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,7 +22,7 @@ from f2tools.flash.vsl import create_vsl
 from tests import judges
 from tests.f2fs.write.consistency import assert_consistent
 from tests.f2fs.write.model import BLOCK, Model, Node
-from tests.images import copy_sparse
+from tests.images import copy_sparse, lasting_directory
 from tests.mkfs.tools import f2mkfs
 
 FULL = "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,project_quota,quota,sb_checksum"
@@ -44,9 +41,7 @@ def thin_layer(directory: Path, held: int, space: int) -> Path:
 
 @cache
 def _directory() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="f2-fresh-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return directory
+    return lasting_directory("f2-fresh-")
 
 
 @cache
