@@ -504,12 +504,18 @@ def said_of_waiting(volume: Volume, image: str, *, option: bool = False) -> str:
     return f"{files} fsync'ed after the last checkpoint, before a crash; {listed} shows what is not seen here, {brings}"
 
 
-def say_waiting(volume: Volume, image: str, *, option: bool = False) -> None:
-    """Say on stderr what `said_of_waiting` has to say, and whether what is shown may be old."""
-    from f2tools.f2fs.volume.summary import JOURNALS_LOST
+def said_of_state(volume: Volume, image: str, *, option: bool = False) -> list[str]:
+    """What a reader should know of the state shown: that files may be older, and what `said_of_waiting` says."""
+    from f2tools.f2fs.volume.summary import LOST_SINCE
 
-    said = [JOURNALS_LOST] if volume.journals_lost else []
-    for text in filter(None, [*said, said_of_waiting(volume, image, option=option)]):
+    older = f"{LOST_SINCE}; `f2tools fsck -y --undo FILE` finds what the log has of them since (N007)"
+    waiting = said_of_waiting(volume, image, option=option)
+    return [*([older] if volume.journals_lost else []), *([waiting] if waiting else [])]
+
+
+def say_state(volume: Volume, image: str, *, option: bool = False) -> None:
+    """Say on stderr what `said_of_state` has to say."""
+    for text in said_of_state(volume, image, option=option):
         click.echo(f"f2tools: note: {printable(text)}", err=True)
 
 

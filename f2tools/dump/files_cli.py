@@ -37,7 +37,7 @@ from f2tools.options import (
     recovered_option,
     require,
     said_of,
-    say_waiting,
+    say_state,
 )
 from f2tools.text import printable, printable_name
 
@@ -86,7 +86,7 @@ def _open(image: str, opening: Opening) -> Volume:
     for text in volume.warnings:
         click.echo(f"f2tools: warning: {printable(text)}", err=True)
     if as_of is None:
-        say_waiting(volume, image, option=True)
+        say_state(volume, image, option=True)
     return volume
 
 

@@ -23,7 +23,7 @@ from f2tools.options import (
     path_in_image,
     print_json,
     require,
-    say_waiting,
+    say_state,
 )
 from f2tools.text import printable
 
@@ -43,7 +43,7 @@ def opened(image: str, devices: tuple[str, ...], checkpoint: Any, keys: tuple[st
 
     with open_volume(image, devices, checkpoint, keys) as vol:
         say(vol.warnings)
-        say_waiting(vol, image)
+        say_state(vol, image)
         yield vol
 
 

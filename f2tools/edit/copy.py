@@ -19,7 +19,7 @@ from f2tools.edit.paths import Inside, Outside
 from f2tools.edit.session import Session
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume, open_volume
-from f2tools.options import said_of_waiting
+from f2tools.options import said_of_state
 from f2tools.text import join
 
 
@@ -111,8 +111,7 @@ class Copier:
             return ImageItem(self._vol, inode, source.path, session.image)
         if source.image not in self._others:
             self._others[source.image] = other = open_volume(source.image)
-            waiting = said_of_waiting(other, source.image)
-            session.edit.notes += [*other.warnings, *([waiting] if waiting else [])]
+            session.edit.notes += [*other.warnings, *said_of_state(other, source.image)]
         volume = self._others[source.image]
         return ImageItem(volume, volume.path(source.path, follow).inode, source.path, source.image)
 

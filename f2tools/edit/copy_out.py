@@ -22,7 +22,7 @@ from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.volume.glob import expand
 from f2tools.f2fs.volume.volume import Volume, open_volume
 from f2tools.newfile import behind_links
-from f2tools.options import progress, said_of_waiting
+from f2tools.options import progress, said_of_state
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import File
@@ -45,8 +45,7 @@ def copy_out(
     image = images.pop()
     with open_volume(image, devices) as volume:
         files = [file for source in inside for file in _files(volume, source, recursive)]
-        waiting = said_of_waiting(volume, image)
-        notes = [*volume.warnings, *([waiting] if waiting else [])]
+        notes = [*volume.warnings, *said_of_state(volume, image)]
         if len(files) == 1 and files[0].inode.is_file:
             if is_output(target):
                 return [_written(image, files[0])], notes

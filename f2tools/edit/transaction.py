@@ -188,7 +188,7 @@ class _StagedVolume(WritableVolume):
         fill_read_only: bool,
     ) -> None:
         self._stages = stages
-        super().__init__(stages, policy, clock, seed=seed, despite="ro" if fill_read_only else "")
+        super().__init__(stages, policy, clock, seed=seed, despite={"ro"} if fill_read_only else ())
 
     def checkpoint(self, unmount: bool = False) -> None:
         super().checkpoint(unmount)

@@ -29,8 +29,8 @@ from f2tools.options import (
     print_json,
     progress,
     require,
+    say_state,
     say_unknown,
-    say_waiting,
 )
 from f2tools.text import printable, printable_name
 
@@ -62,7 +62,7 @@ def _open(image: str, devices: tuple[str, ...], keys: tuple[str, ...], layout: L
     volume = open_to_examine(image, devices, keys, layout)
     for text in volume.warnings:
         click.echo(f"f2tools: warning: {printable(text)}", err=True)
-    say_waiting(volume, image)
+    say_state(volume, image)
     return volume
 
 

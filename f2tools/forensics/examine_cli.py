@@ -28,8 +28,8 @@ from f2tools.options import (
     print_json,
     progress,
     require,
+    say_state,
     say_unknown,
-    say_waiting,
 )
 from f2tools.text import printable, printable_name
 
@@ -53,7 +53,7 @@ def _remembered(
     with open_to_examine(image, devices, keys, layout) as volume:
         for text in volume.warnings:
             click.echo(f"f2tools: warning: {printable(text)}", err=True)
-        say_waiting(volume, image)
+        say_state(volume, image)
         with progress("scanning", _blocks(volume)) as bar:
             index = open_index(volume, index_path, bar.advance)
         with index:
@@ -183,7 +183,7 @@ def slack(
     with f2tools.open(image, devices, keys=keys) as volume:
         for text in volume.warnings:
             click.echo(f"f2tools: warning: {printable(text)}", err=True)
-        say_waiting(volume, image)
+        say_state(volume, image)
         _directory(target)
         problems: list[tuple[bytes, str]] = []
         for piece in find_slack(volume, kinds, problems):

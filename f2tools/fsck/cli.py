@@ -30,7 +30,7 @@ from f2tools.options import (
     layout_option,
     print_json,
     progress,
-    say_waiting,
+    say_state,
 )
 from f2tools.text import printable
 
@@ -278,7 +278,7 @@ def _checked(
             from f2tools.f2fs.volume.volume import Volume
 
             with suppress(F2fsError):
-                say_waiting(Volume(image.device), path)
+                say_state(Volume(image.device), path)
         return report, image.geo, other
     finally:
         image.close()

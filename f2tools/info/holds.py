@@ -12,7 +12,7 @@ from f2tools.device.advice import what_is_there
 from f2tools.device.known import DFFS, DFS, find_signatures
 from f2tools.errors import NotF2fs
 from f2tools.lazy import dataclass
-from f2tools.options import said_of_waiting
+from f2tools.options import said_of_state
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ def _f2fs(image: str, devices: Sequence[str]) -> Holds:
 
     with open_volume(image, devices) as volume:
         facts = volume_info(volume)
-        notes = [*volume.warnings, *facts["problems"], said_of_waiting(volume, image)]
-    return Holds("f2fs", "F2FS", facts, lambda: text.info(render.make_console(), facts), [*filter(None, notes)])
+        notes = [*volume.warnings, *facts["problems"], *said_of_state(volume, image)]
+    return Holds("f2fs", "F2FS", facts, lambda: text.info(render.make_console(), facts), notes)
 
 
 def _other(image: str) -> Holds | None:

@@ -300,7 +300,7 @@ def fill_volume(
         lambda: now,
         recover=False,
         seed=int.from_bytes(plan.options.uuid, "little"),
-        despite="ro",
+        despite={"ro"},
     )
     hide_superblocks(volume, device)
     files = tree.columns or tree.entries

@@ -18,6 +18,7 @@ from f2tools.device.media.remote import is_url
 from f2tools.device.open import file_and_part, files_below
 from f2tools.errors import DeviceError, F2fsError, NotF2fs, Usage
 from f2tools.f2fs.volume.fscrypt import Keyring
+from f2tools.f2fs.volume.summary import LOST_SINCE
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.recovered import recovered
 from f2tools.f2fs.write.volume import Policy, WritableVolume, check_counts
@@ -71,7 +72,7 @@ def _read_only(request: MountRequest, volume_on: Callable[[Device], Volume]) -> 
     device = _open_to_read(request)
     try:
         volume = volume_on(device)
-        request.warnings += volume.warnings
+        _say_state(request, volume)
         volume.nodes.inode(3)  # what can't be used at all is reported now
         with suppress(F2fsError):
             far = any(map(is_url, (request.image, *request.devices)))
@@ -80,6 +81,12 @@ def _read_only(request: MountRequest, volume_on: Callable[[Device], Volume]) -> 
     except BaseException:
         device.close()
         raise
+
+
+def _say_state(request: MountRequest, volume: Volume) -> None:
+    request.warnings += volume.warnings
+    if volume.journals_lost and not any(LOST_SINCE in text for text in request.warnings):
+        request.warnings.append(LOST_SINCE)
 
 
 def _open_with_keys(request: MountRequest) -> AnyTree:
@@ -126,8 +133,8 @@ def _open_recovered(request: MountRequest) -> AnyTree | None:
     """Read-only, with what was fsync'ed after the checkpoint: recovery writes into memory."""
     device = Overlay(_open_to_read(request))
     try:
-        volume = WritableVolume(device, despite="ro")
-        request.warnings += volume.warnings
+        volume = WritableVolume(device, despite={"ro", "journals"})
+        _say_state(request, volume)
         return RecoveredTree(volume)
     except NotF2fs:
         device.close()

@@ -90,7 +90,7 @@ def recover(
             _must_be_newest(image, devices)
         if checkpoint == "newest":
             plan = replace(plan, quota=_wrong_quota(image, devices))
-        _change(image, devices, plan, rollback, until, dry_run, undo, checkpoint)
+        _change(image, devices, plan, rollback, until, dry_run, undo, checkpoint, force)
     _report(plan, image, devices, changes, dry_run, verbose, as_json)
 
 
@@ -136,7 +136,7 @@ def _must_be_possible(image: str, plan: RecoveryPlan, force: bool) -> None:
 
 def _change(
     image: str, devices: tuple[str, ...], plan: RecoveryPlan, rollback: bool, until: int | None, dry_run: bool,
-    undo: str | None, checkpoint: Any,
+    undo: str | None, checkpoint: Any, force: bool,
 ) -> None:  # fmt: skip
     from f2tools.device import open_for_change
     from f2tools.device.media.zones import in_order
@@ -155,7 +155,10 @@ def _change(
     for rehearsed in (True,) if dry_run else (True, False):
         device = in_order(open_for_change(image, extra=devices, dry_run=rehearsed, undo=undo))
         try:
-            volume = WritableVolume(device, recover="orphans" if rollback else True, until=until, which=checkpoint)
+            volume = WritableVolume(
+                device, recover="orphans" if rollback else True, until=until, which=checkpoint,
+                despite={"journals"} if force else (),
+            )  # fmt: skip
         except BaseException:
             device.close()
             raise

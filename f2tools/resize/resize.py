@@ -105,7 +105,7 @@ def _usage_dict(usage: Usage) -> dict[str, Any]:
 
 def state_of(device: Device) -> State:
     """What a plan has to know about the volume on a device, recovered if it was not unmounted; nothing is changed."""
-    with WritableVolume(Overlay(NotClosed(device)), despite="too_long") as volume:
+    with WritableVolume(Overlay(NotClosed(device)), despite={"too_long"}) as volume:
         return _state(volume)
 
 
@@ -174,7 +174,7 @@ def resize(
     tell = advance or (lambda count: None)
     heal_superblocks(device)
     # closing it makes safe what a crash left to recover
-    with WritableVolume(NotClosed(device), despite="too_long") as volume:
+    with WritableVolume(NotClosed(device), despite={"too_long"}) as volume:
         refuse_what_cannot_be(volume)
         state = _state(volume)
         underway = bool(volume.cp.ckpt_flags & CP_RESIZEFS_FLAG)
@@ -270,7 +270,7 @@ class _Run:
     @contextmanager
     def _open(self) -> Iterator[WritableVolume]:
         gc.collect()  # volumes that are closed hold each other's parts, in tables as long as the device
-        with WritableVolume(NotClosed(self._device), despite="too_long") as volume:
+        with WritableVolume(NotClosed(self._device), despite={"too_long"}) as volume:
             before = volume.segments.written_blocks
             yield volume
         self.written += volume.segments.written_blocks - before

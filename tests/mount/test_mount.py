@@ -34,6 +34,8 @@ from f2tools.fuse.needed import what_is_missing
 from f2tools.mount import session as mount_session
 from f2tools.mount.options import MountOptions, parse_options
 from tests.f2fs.write.volumes import FULL, fresh, judge, reading, writable
+from tests.fsck import lost_writes
+from tests.images import copy_sparse
 from tests.judges import missing_judge
 from tests.mount.mounted import FOR_USER, USER, as_user, both_servers, mounted, need_fuse
 from tests.test_json import ROWS
@@ -802,6 +804,30 @@ def test_a_damaged_volume_is_mounted_read_only_and_says_why(tmp_path: Path) -> N
     with reading(image):
         pass
     assert image.read_bytes() == before
+
+
+def test_a_volume_with_lost_journals_is_mounted_read_only_and_says_why(tmp_path: Path) -> None:
+    need_fuse()
+    image, directory = copy_sparse(lost_writes.image(2, 0), tmp_path / "image"), tmp_path / "mnt"
+    with image.open("r+b") as file:
+        for offset, data in lost_writes.without_summaries(2, 0).patches:
+            file.seek(offset)
+            file.write(data)
+    directory.mkdir()
+    before = image.read_bytes()
+    for options, count in ((), 1), (("-o", "ro"), 0):
+        done = f2tools("mount", *options, image, directory)
+        assert done.returncode == 0, done
+        try:
+            assert done.stderr.count("mounted read-only") == count, done
+            assert done.stderr.count("the journals of the checkpoint are lost") == 1, done
+            assert os.listdir(directory)
+            with pytest.raises(OSError, match="Read-only"):
+                (directory / "new").touch()
+        finally:
+            subprocess.run(["fusermount3", "-u", directory], check=True)
+        with reading(image):  # once the server has ended
+            assert image.read_bytes() == before
 
 
 @pytest.mark.parametrize("recovered", [True, False])

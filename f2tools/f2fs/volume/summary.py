@@ -57,10 +57,9 @@ class CursegSummary:
         return CURSEG_NAMES[self.kind]
 
 
-JOURNALS_LOST = (
+LOST_SINCE = (
     "the journals of the checkpoint are lost, or its tables older than its log, and files may be as an earlier"
-    " checkpoint left them; `f2tools fsck -y` finds what the log has of them since (N007), and any other change gives"
-    " that up"
+    " checkpoint left them"
 )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
@@ -31,7 +31,8 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.volume.checkpoint import Which, choose_pack, newer_unread
 from f2tools.f2fs.volume.recovery import find_fsync_chain, fsynced_behind
-from f2tools.f2fs.volume.summary import JOURNALS_LOST
+from f2tools.f2fs.volume.stale import stale_nat
+from f2tools.f2fs.volume.summary import LOST_SINCE
 from f2tools.f2fs.volume.super import must_be_in_place, must_be_there, unknown_features
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.write.balance import CLOSED
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
     from f2tools.f2fs.write.node import LiveInode
 
 
-Despite = Literal["", "ro", "too_long"]
+# what would keep a volume from being written: the feature ro; a length beyond all block addresses; lost journals
+Obstacle = Literal["ro", "too_long", "journals"]
 
 
 def must_be_known(volume: Volume, which: Which) -> None:
@@ -74,7 +76,18 @@ def must_be_believable(volume: Volume) -> None:
         raise Corrupt(Where(area="sit", segno=segno), f"the segment table says {said}; run f2tools fsck")
 
 
-def must_be_writable(volume: Volume, which: Which = "newest", despite: Despite = "") -> None:
+def must_be_of_checkpoint(volume: Volume, despite: Collection[Obstacle] = ()) -> None:
+    """Corrupt where the tables are older than the checkpoint: blocks that files have got since would be taken for free.
+
+    Each open log of nodes is looked at as a whole.
+    """
+    lost = volume.journals_lost or stale_nat(volume.device, volume.geo, volume.pack, volume.nat) is not None
+    if lost and "journals" not in despite:
+        where = Where(area="cp", blkaddr=volume.pack.sum_blkaddr)
+        raise Corrupt(where, f"{LOST_SINCE}; run `f2tools fsck -y --undo FILE` before anything is written")
+
+
+def must_be_writable(volume: Volume, which: Which = "newest", despite: Collection[Obstacle] = ()) -> None:
     """DeviceError where a part of the volume is missing; Unsupported for one with unknown features, or longer than
     block addresses reach; OSError EROFS for one with the feature ro; Corrupt where what is in use can't be told."""
     device, geo = volume.device, volume.geo
@@ -82,14 +95,15 @@ def must_be_writable(volume: Volume, which: Which = "newest", despite: Despite =
     must_be_in_place(device, volume.super_copies)
     if unknown_features(volume.sb):
         raise Unsupported(f"the volume has unknown features ({unknown_features(volume.sb):#x}); it is not written to")
-    if geo.feature & F2FS_FEATURE_RO and despite != "ro":
+    if geo.feature & F2FS_FEATURE_RO and "ro" not in despite:
         raise OSError(errno.EROFS, "the volume has the feature ro and is never written")
-    if geo.too_long and despite != "too_long":
+    if geo.too_long and "too_long" not in despite:
         raise Unsupported("the volume ends where no block address leads, so no kernel mounts it; "
                           "`f2tools resize IMAGE SIZE` makes it smaller by a segment or more")  # fmt: skip
     must_be_there(device, geo.end_blkaddr * geo.block_size)
     must_be_known(volume, which)
     must_be_believable(volume)
+    must_be_of_checkpoint(volume, despite)
 
 
 def check_counts(volume: Volume) -> None:
@@ -145,7 +159,7 @@ class WritableVolume(Namei):
         recover: bool | Literal["orphans"] = True,
         until: int | Mapping[int, int] | None = None,
         seed: int | None = None,
-        despite: Despite = "",
+        despite: Collection[Obstacle] = (),
         which: Which = "newest",
     ) -> None:
         """`clock` gives nanoseconds since 1970.  `seed`: generation numbers that are the same every time.
@@ -155,8 +169,8 @@ class WritableVolume(Namei):
         many nodes, or of each of these files (inode number) what comes from that node of the chain on.
 
         `which`: the checkpoint to start from; where it is the older one, the newer one is given up before anything else
-        is written.  `despite`: what else would keep the volume from being written: "ro", as it is being filled;
-        "too_long", as it is made smaller.
+        is written.  `despite`: what does not keep the volume from being written: "ro", as it is being filled;
+        "too_long", as it is made smaller; "journals", as it is being repaired, or only shown.
 
         DeviceError where a part of the volume is missing; Unsupported for a volume with unknown features; OSError EROFS
         for one with the feature ro; ENOSPC where no segment is free for what comes back; Corrupt where what is in use
@@ -167,8 +181,6 @@ class WritableVolume(Namei):
         super().__init__(device, which, policy or Policy(), clock, seed)
         must_be_writable(self, which, despite)
         self._start()
-        if self.journals_lost:
-            self.warnings.append(JOURNALS_LOST)
         self._follow_zones()
         self.recovered: Recovery | None = None  # what was brought back when the volume was opened
         if self.pack is not choose_pack(self.packs):

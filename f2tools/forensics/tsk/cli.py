@@ -15,7 +15,7 @@ import click
 
 from f2tools import newfile
 from f2tools.errors import F2fsError, Unsupported, Usage
-from f2tools.options import Address, FileName, Size, image_argument, key_option, say_waiting
+from f2tools.options import Address, FileName, Size, image_argument, key_option, say_state
 from f2tools.text import printable
 from f2tools.version import __version__
 
@@ -109,7 +109,7 @@ def _case(
     with open_to_examine(name, (), keys) as volume, Case(volume, index_path) as case:
         for text in volume.warnings:
             click.echo(f"f2tools: warning: {printable(text)}", err=True)
-        say_waiting(volume, name)
+        say_state(volume, name)
         yield case
 
 
