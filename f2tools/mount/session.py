@@ -21,7 +21,7 @@ from f2tools.f2fs.volume.fscrypt import Keyring
 from f2tools.f2fs.volume.summary import LOST_SINCE
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.recovered import recovered
-from f2tools.f2fs.write.volume import Policy, WritableVolume, check_counts
+from f2tools.f2fs.write.volume import Policy, WritableVolume
 from f2tools.fuse import session
 from f2tools.mount.options import MountOptions
 from f2tools.mount.tree import AnyTree, LiveTree, RecoveredTree, Tree
@@ -110,7 +110,6 @@ def _open_as_of(request: MountRequest, when: str) -> AnyTree:
 def _open_writable(request: MountRequest) -> AnyTree | None:
     device = _open_overlay(request, request.overlay, False) if request.overlay is not None else _open_image(request)
     try:
-        check_counts(Volume(device))
         policy = Policy(active_logs=request.options.active_logs, fsync_mode=request.options.fsync_mode)
         volume = WritableVolume(device, policy)
         request.warnings += volume.warnings
@@ -133,7 +132,7 @@ def _open_recovered(request: MountRequest) -> AnyTree | None:
     """Read-only, with what was fsync'ed after the checkpoint: recovery writes into memory."""
     device = Overlay(_open_to_read(request))
     try:
-        volume = WritableVolume(device, despite={"ro", "journals"})
+        volume = WritableVolume(device, despite={"ro", "tables"})
         _say_state(request, volume)
         return RecoveredTree(volume)
     except NotF2fs:

@@ -157,7 +157,7 @@ def _change(
         try:
             volume = WritableVolume(
                 device, recover="orphans" if rollback else True, until=until, which=checkpoint,
-                despite={"journals"} if force else (),
+                despite={"tables"} if force else (),
             )  # fmt: skip
         except BaseException:
             device.close()

@@ -44,6 +44,11 @@ FOUND = (
     8229,  # a node that was written where another belongs made the whole table look old
     15665,  # a file became another: an older copy of a directory gave a name too many
     10052,  # a node was copied out of the chain of what was fsync'ed, and taken back, until -y gave up
+    9255,  # a block that was to hold another node was taken for the newer copy of one, in turns, until -y gave up
+    15447,  # nodes that had been copied, with another version, were taken for older ones, until -y gave up
+    18263,  # so they were here
+    16897,  # names of two files were exchanged, as one of them was in a directory of which a newer copy was known
+    11718,  # an older summary gave a file a block twice
 )
 BEYOND = {10186}  # journals, root and directories: nothing tells a file of then from deleted ones
 JOURNALS = {7: (1,), 8: (2,), 10: (2,), 11: (5,), 12: (3,), 13: (3,)}  # moments that once went wrong

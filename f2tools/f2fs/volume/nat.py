@@ -136,6 +136,19 @@ class Nat:
         counts[numbers] = np.count_nonzero(self._rows["block_addr"][numbers], axis=1)
         return counts
 
+    def count_up_to(self, enough: int) -> int:
+        """How many nodes have an address, placeholders 1 and 2 left out; no more is read once these are `enough`."""
+        count, first, some = 0, 0, AROUND
+        while first < self._have.size and count < enough:
+            numbers = np.arange(first, min(first + some, self._have.size))
+            self._fetch(numbers[~self._have[numbers]])
+            rows = self._rows["block_addr"][numbers[self._filled[numbers]]]
+            count += int(np.count_nonzero(rows))
+            if not first:
+                count -= int(np.count_nonzero(self._rows["block_addr"][0, :RESERVED_NODES]))
+            first, some = first + some, min(2 * some, BATCH)
+        return count
+
     def blocks(self, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
         """These blocks of the table with what the journal overrides, shape (n, block_size); copies."""
         missing = numbers[~self._have[numbers]]

@@ -37,7 +37,7 @@ def recovered(device: Device, which: Which = "newest", keyring: Keyring | None =
     if not found.orphans().size and not find_fsync_chain(found).needed:
         return found
     above = _InMemory(device)
-    writable = WritableVolume(above, which=which, despite={"journals"})
+    writable = WritableVolume(above, which=which, despite={"tables"})
     writable.checkpoint(unmount=True)
     volume = Volume(above, keyring=keyring)
     volume.warnings = found.warnings

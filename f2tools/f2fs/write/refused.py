@@ -42,7 +42,7 @@ def find_refused(device: Device) -> Refused:
     while True:
         trial = Overlay(StaysOpen(device))
         try:
-            volume = WritableVolume(trial, until=found.stops, despite={"journals"})
+            volume = WritableVolume(trial, until=found.stops, despite={"tables"})
             volume.abandon()
         except NotApplied as error:
             # a new one, as the frames of this one hold the volume

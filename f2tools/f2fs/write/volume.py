@@ -23,23 +23,17 @@ from f2tools.device import Device, open_device
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.media.zones import ZoneOrder
 from f2tools.device.vectors import distinct
-from f2tools.errors import Corrupt, DeviceError, F2fsError, NoFreeSegment, Unsupported, Where
-from f2tools.f2fs.layout.constants import (
-    CP_UMOUNT_FLAG,
-    F2FS_FEATURE_RO,
-    NR_CURSEG_DATA_TYPE,
-)
-from f2tools.f2fs.volume.checkpoint import Which, choose_pack, newer_unread
+from f2tools.errors import Corrupt, F2fsError, NoFreeSegment, Unsupported
+from f2tools.f2fs.layout.constants import CP_UMOUNT_FLAG
+from f2tools.f2fs.volume.checkpoint import Which, choose_pack
 from f2tools.f2fs.volume.recovery import find_fsync_chain, fsynced_behind
-from f2tools.f2fs.volume.stale import stale_nat
-from f2tools.f2fs.volume.summary import LOST_SINCE
-from f2tools.f2fs.volume.super import must_be_in_place, must_be_there, unknown_features
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.write.balance import CLOSED
 from f2tools.f2fs.write.inode import CompressOptions
 from f2tools.f2fs.write.namei import Namei
 from f2tools.f2fs.write.policy import Policy
 from f2tools.f2fs.write.recovery import recover as roll_forward_on
+from f2tools.f2fs.write.trusted import Obstacle, check_counts, must_be_writable
 from f2tools.f2fs.write.unused import discard_unused, mark
 
 if TYPE_CHECKING:
@@ -49,75 +43,6 @@ if TYPE_CHECKING:
     from f2tools.f2fs.write.node import LiveInode
 
 
-# what would keep a volume from being written: the feature ro; a length beyond all block addresses; lost journals
-Obstacle = Literal["ro", "too_long", "journals"]
-
-
-def must_be_known(volume: Volume, which: Which) -> None:
-    """DeviceError where what can't be read is needed so that nothing is written over: the newest pack, or the SIT."""
-    advice = "the volume is not written to; copy the device first, and repair the copy"
-    pack = newer_unread(volume.packs, volume.pack) if which == "newest" else None
-    if pack is not None:
-        raise DeviceError(f"checkpoint pack {pack.index + 1}, which may be the newest: {pack.unread}; {advice}")
-    if volume.sit.problems:
-        raise DeviceError(f"the SIT can't be read: {volume.sit.problems[0]}; {advice}")
-
-
-def must_be_believable(volume: Volume) -> None:
-    """Corrupt where a segment's count of valid blocks is not that of its bitmap: one that is in use may be called free.
-
-    The kernel doesn't mount such a volume; see check_block_count() in fs/f2fs/segment.h.
-    """
-    sit = volume.sit
-    wrong = np.flatnonzero(sit.counts != sit.vblocks)
-    if wrong.size:
-        segno = int(wrong[0])
-        said = f"{int(sit.vblocks[segno])} valid blocks, and {int(sit.counts[segno])} in its bitmap"
-        raise Corrupt(Where(area="sit", segno=segno), f"the segment table says {said}; run f2tools fsck")
-
-
-def must_be_of_checkpoint(volume: Volume, despite: Collection[Obstacle] = ()) -> None:
-    """Corrupt where the tables are older than the checkpoint: blocks that files have got since would be taken for free.
-
-    Each open log of nodes is looked at as a whole.
-    """
-    lost = volume.journals_lost or stale_nat(volume.device, volume.geo, volume.pack, volume.nat) is not None
-    if lost and "journals" not in despite:
-        where = Where(area="cp", blkaddr=volume.pack.sum_blkaddr)
-        raise Corrupt(where, f"{LOST_SINCE}; run `f2tools fsck -y --undo FILE` before anything is written")
-
-
-def must_be_writable(volume: Volume, which: Which = "newest", despite: Collection[Obstacle] = ()) -> None:
-    """DeviceError where a part of the volume is missing; Unsupported for one with unknown features, or longer than
-    block addresses reach; OSError EROFS for one with the feature ro; Corrupt where what is in use can't be told."""
-    device, geo = volume.device, volume.geo
-    device.check_writable()
-    must_be_in_place(device, volume.super_copies)
-    if unknown_features(volume.sb):
-        raise Unsupported(f"the volume has unknown features ({unknown_features(volume.sb):#x}); it is not written to")
-    if geo.feature & F2FS_FEATURE_RO and "ro" not in despite:
-        raise OSError(errno.EROFS, "the volume has the feature ro and is never written")
-    if geo.too_long and "too_long" not in despite:
-        raise Unsupported("the volume ends where no block address leads, so no kernel mounts it; "
-                          "`f2tools resize IMAGE SIZE` makes it smaller by a segment or more")  # fmt: skip
-    must_be_there(device, geo.end_blkaddr * geo.block_size)
-    must_be_known(volume, which)
-    must_be_believable(volume)
-    must_be_of_checkpoint(volume, despite)
-
-
-def check_counts(volume: Volume) -> None:
-    """Corrupt where the segment table and the checkpoint count differently: writing would make it worse."""
-    vblocks = volume.sit.vblocks
-    nodes = int(vblocks[volume.sit.types >= NR_CURSEG_DATA_TYPE].sum())
-    if nodes != volume.cp.valid_node_count:
-        text = f"the segment table has {nodes} node blocks, the checkpoint {volume.cp.valid_node_count}"
-        raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
-    if int(vblocks.sum()) > volume.cp.valid_block_count:
-        text = f"the segment table has {int(vblocks.sum())} blocks in use, the checkpoint {volume.cp.valid_block_count}"
-        raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
-
-
 def discard_unneeded(volume: Volume) -> int:
     """Discard what neither the volume's checkpoint nor what was fsync'ed after it needs; how many bytes.
 
@@ -125,7 +50,6 @@ def discard_unneeded(volume: Volume) -> int:
     segments are discarded.  Errors as of `WritableVolume`; Corrupt where the segment table can't be believed.
     """
     must_be_writable(volume)
-    check_counts(volume)
     return _discard_unneeded(volume)
 
 
@@ -170,7 +94,7 @@ class WritableVolume(Namei):
 
         `which`: the checkpoint to start from; where it is the older one, the newer one is given up before anything else
         is written.  `despite`: what does not keep the volume from being written: "ro", as it is being filled;
-        "too_long", as it is made smaller; "journals", as it is being repaired, or only shown.
+        "too_long", as it is made smaller; "tables", as they are being repaired, or it is only shown.
 
         DeviceError where a part of the volume is missing; Unsupported for a volume with unknown features; OSError EROFS
         for one with the feature ro; ENOSPC where no segment is free for what comes back; Corrupt where what is in use

@@ -29,6 +29,7 @@ from f2tools.f2fs.layout.hashes import beginning_hashes, dentry_hash, dentry_has
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.fsck.facts.dentries import folded_hash, may_be_name
+from f2tools.fsck.facts.newest import newer_copies
 from f2tools.fsck.facts.witnesses import remembered_hash, remembered_name
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import (
@@ -77,7 +78,7 @@ def own_target(work: Work, finding: Finding, plan: SetTarget) -> bool:
 
     Of a copy that nothing calls valid the name and the type have to say so.  Where the journals were lost they need
     not: an inode of the table that has no name was deleted since, and the one that the entry names is in the log.  A
-    name too many proves nothing where one is from an older copy of a directory.
+    name too many proves nothing where one is from an older copy of a directory, or the table leads to older copies yet.
     """
     ino = int(finding.found or 0)
     valid = work.leaks.node(ino)
@@ -88,7 +89,7 @@ def own_target(work: Work, finding: Finding, plan: SetTarget) -> bool:
     if not there and ((speaks and work.adopt(ino)) or work.take_from_log(ino, plan.dir)):
         work.note(finding, f"nid {ino} found by its footer")
         return True
-    if there and _has_old_name(work, ino):
+    if there and (_has_old_name(work, ino) or (work.guesses.journals_lost and newer_copies(work.scan))):
         return False  # that is the one too many
     return dentry_target(work, finding, plan)
 

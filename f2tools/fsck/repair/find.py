@@ -19,6 +19,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.footers import CP_VER_LOW, footer_in, low_cp_ver
 from f2tools.f2fs.layout.nat import NatBlock
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.fsck.checks.checkpoint import count_inodes
 from f2tools.fsck.checks.clusters import Clusters
 from f2tools.fsck.checks.summary import named_by_summaries, summaries_of
@@ -131,9 +132,15 @@ def footer(work: Work, finding: Finding, plan: SetFooter) -> bool:
 
 
 def _older_is_free(work: Work, older: int, blkaddr: int) -> bool:
-    """Whether the segment table calls the block that the NAT has for a node free, and the other one valid."""
+    """Whether the segment table calls the block that the NAT has for a node free, and the other one valid.
+
+    It may be the older one all the same, where the valid block was to hold another node and never did: versions tell.
+    """
     geo = work.image.geo
     if not geo.in_main(older) or not geo.in_main(blkaddr):
+        return False
+    known, found = (footer_in(work.surgery.read(place)) for place in (older, blkaddr))
+    if known["nid"] == found["nid"] and low_cp_ver(known) > low_cp_ver(found):
         return False
     segno, at = np.divmod(np.array([older, blkaddr]) - geo.main_blkaddr, geo.blocks_per_seg)
     valid = np.unpackbits(work.image.sit.valid_map(segno), axis=1)[np.arange(2), at]
@@ -253,13 +260,30 @@ def _newer_nodes(work: Work) -> int:
         segno, at = divmod(int(scan.addr[row]) - geo.main_blkaddr, geo.blocks_per_seg)
         free = not np.unpackbits(work.image.sit.valid_map(np.array([segno]))[0])[at]
         block = work.image.block(int(scan.addr[row]))
-        if np.array_equal(block, work.image.block(best.blkaddr)):
-            continue  # it was copied out of the chain of what was fsync'ed
+        if _is_copy(block, work.image.block(best.blkaddr)):
+            continue
         own = int(low_cp_ver(footer_in(block)))
         before = int(geo.segno(best.blkaddr)) == segno and best.blkaddr < scan.addr[row]  # a log goes upwards
         if free and (best.cp_ver > own or (best.cp_ver == own and not before and not work.guesses.journals_lost)):
             count += work.take(nid, best)
     return count
+
+
+def _is_copy(block: NDArray[np.uint8], other: NDArray[np.uint8]) -> bool:
+    """Whether a node's block was copied from another, as out of the chain of what was fsync'ed.
+
+    Then the two differ at most in what says when and before which it was written, and so in the checksum.
+    """
+    footer = block.size - NodeFooter.size
+    may = [
+        (footer + NodeFooter.offset_of("cp_ver"), 8),
+        (footer + NodeFooter.offset_of("next_blkaddr"), 4),
+        (INODE_ADDR_OFFSET + InodeExtra.offset_of("i_inode_checksum"), 4 if looks_like_inode(block) else 0),
+    ]
+    differs = block != other
+    for offset, length in may:
+        differs[offset : offset + length] = False
+    return not differs.any()
 
 
 def _leads_astray(work: Work, nid: int, ofs: int, blkaddr: int, lost: int) -> bool:

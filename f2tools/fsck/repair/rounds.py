@@ -444,7 +444,7 @@ class Repairer:
         self._recoveries.append(_signature(report))
         trial = Overlay(StaysOpen(self.overlay))
         try:
-            volume = WritableVolume(StaysOpen(trial), self._recovering(report.tree), despite={"journals"})
+            volume = WritableVolume(StaysOpen(trial), self._recovering(report.tree), despite={"tables"})
             volume.close()
             if volume.recovered is None or not volume.recovered.files:
                 return self._not_recovered(": its files are in no checkpoint, and not whole where they were fsync'ed")
@@ -478,7 +478,7 @@ class Repairer:
         trial = Overlay(StaysOpen(self.overlay))
         try:
             bad = find_refused(self.overlay)
-            volume = WritableVolume(StaysOpen(trial), self._recovering(tree), until=bad.stops, despite={"journals"})
+            volume = WritableVolume(StaysOpen(trial), self._recovering(tree), until=bad.stops, despite={"tables"})
             volume.checkpoint(unmount=True)  # the chain ends, also where nothing of it came back
             volume.close()
         except (F2fsError, OSError) as error:
@@ -513,7 +513,7 @@ class Repairer:
             return False
         inos = sorted({finding.ino for finding in wrong if finding.ino})
         try:
-            volume = WritableVolume(StaysOpen(self.overlay), despite={"journals"})
+            volume = WritableVolume(StaysOpen(self.overlay), despite={"tables"})
             for kind, ino in quota_inos(volume.sb).items():
                 if ino in inos:
                     volume.balance(64)
@@ -550,7 +550,7 @@ class Repairer:
         trial = Overlay(StaysOpen(self.overlay))
         done: list[str] = []
         try:
-            volume = WritableVolume(StaysOpen(trial), despite={"journals"})
+            volume = WritableVolume(StaysOpen(trial), despite={"tables"})
             names = NameRepairs(volume, done)
             for ino in mixed:
                 names.rearrange(ino)

@@ -541,7 +541,7 @@ def _is_whole(work: Work, nid: int, found: LostNode) -> bool:
     """Whether no summary contradicts the addresses of a copy of a node that may be newer than the segment table.
 
     The table is older than the log where the journals are gone; with them went the summaries of the open logs, which
-    are blank then.
+    are blank then, or older: the node may have its blocks at other places.
     """
     if not work.guesses.journals_lost:
         return False
@@ -550,8 +550,8 @@ def _is_whole(work: Work, nid: int, found: LostNode) -> bool:
         base, room = INODE_ADDR_OFFSET + _extra_size(block), _room_in(block, work.image.geo)
     words = block[base : base + 4 * room].view("<u4").astype(np.int64)
     places = np.flatnonzero(work.image.geo.in_main(words))
-    nids, offsets = named_by_summaries(work.image, words[places].tolist())
-    return bool(places.size and ((nids == 0) | (nids == nid) & (offsets == places)).all())
+    nids, _ = named_by_summaries(work.image, words[places].tolist())
+    return bool(places.size and ((nids == 0) | (nids == nid)).all())
 
 
 def _room_in(inode: NDArray[np.uint8], geo: Geometry) -> int:

@@ -1,0 +1,129 @@
+"""What must hold of a volume before anything is written to it: else what files have would be written over.
+
+A writer trusts the tables: what the SIT calls free is written over, and a node number that the NAT calls free is given
+to a new file.  So tables that contradict each other, the checkpoint or the log end it before the first write; only a
+repair knows better.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Literal
+
+import numpy as np
+
+from f2tools.errors import Corrupt, DeviceError, Unsupported, Where
+from f2tools.f2fs.layout.constants import (
+    CURSEG_HOT_DATA,
+    CURSEG_HOT_NODE,
+    CURSEG_NAMES,
+    F2FS_FEATURE_RO,
+    LFS,
+    NR_CURSEG_DATA_TYPE,
+    NR_CURSEG_TYPE,
+)
+from f2tools.f2fs.volume.checkpoint import Which, newer_unread
+from f2tools.f2fs.volume.stale import stale_nat
+from f2tools.f2fs.volume.summary import LOST_SINCE
+from f2tools.f2fs.volume.super import must_be_in_place, must_be_there, unknown_features
+from f2tools.f2fs.volume.volume import Volume
+
+OF_READ_ONLY = CURSEG_HOT_DATA, CURSEG_HOT_NODE  # the logs that a volume with the feature ro has
+# what would keep a volume from being written: the feature ro; a length beyond all block addresses; its tables
+Obstacle = Literal["ro", "too_long", "tables"]
+
+
+def must_be_writable(volume: Volume, which: Which = "newest", despite: Collection[Obstacle] = ()) -> None:
+    """DeviceError where a part of the volume is missing; Unsupported for one with unknown features, or longer than
+    block addresses reach; OSError EROFS for one with the feature ro; Corrupt where what is in use can't be told."""
+    device, geo = volume.device, volume.geo
+    device.check_writable()
+    must_be_in_place(device, volume.super_copies)
+    if unknown_features(volume.sb):
+        raise Unsupported(f"the volume has unknown features ({unknown_features(volume.sb):#x}); it is not written to")
+    if geo.feature & F2FS_FEATURE_RO and "ro" not in despite:
+        raise OSError(errno.EROFS, "the volume has the feature ro and is never written")
+    if geo.too_long and "too_long" not in despite:
+        raise Unsupported("the volume ends where no block address leads, so no kernel mounts it; "
+                          "`f2tools resize IMAGE SIZE` makes it smaller by a segment or more")  # fmt: skip
+    must_be_there(device, geo.end_blkaddr * geo.block_size)
+    must_be_known(volume, which)
+    must_be_believable(volume)
+    older = tables_are_older(volume)
+    if "tables" in despite:
+        return
+    if older:
+        where = Where(area="cp", blkaddr=volume.pack.sum_blkaddr)
+        raise Corrupt(where, f"{LOST_SINCE}; run `f2tools fsck -y --undo FILE` before anything is written")
+    check_counts(volume)
+    check_nodes(volume)
+
+
+def must_be_known(volume: Volume, which: Which) -> None:
+    """DeviceError where what can't be read is needed so that nothing is written over: the newest pack, or the SIT."""
+    advice = "the volume is not written to; copy the device first, and repair the copy"
+    pack = newer_unread(volume.packs, volume.pack) if which == "newest" else None
+    if pack is not None:
+        raise DeviceError(f"checkpoint pack {pack.index + 1}, which may be the newest: {pack.unread}; {advice}")
+    if volume.sit.problems:
+        raise DeviceError(f"the SIT can't be read: {volume.sit.problems[0]}; {advice}")
+
+
+def must_be_believable(volume: Volume) -> None:
+    """Corrupt where a segment's count of valid blocks is not that of its bitmap, or a log goes on in blocks in use.
+
+    The kernel doesn't mount such a volume; see check_block_count() in fs/f2fs/segment.h and sanity_check_curseg() in
+    fs/f2fs/segment.c.
+    """
+    sit, geo = volume.sit, volume.geo
+    wrong = np.flatnonzero(sit.counts != sit.vblocks)
+    if wrong.size:
+        segno = int(wrong[0])
+        said = f"{int(sit.vblocks[segno])} valid blocks, and {int(sit.counts[segno])} in its bitmap"
+        raise Corrupt(Where(area="sit", segno=segno), f"the segment table says {said}; run f2tools fsck")
+    for kind in range(NR_CURSEG_TYPE):
+        segno, blkoff, alloc_type = volume.pack.curseg(kind)
+        if not 0 <= segno < geo.segment_count_main or (geo.feature & F2FS_FEATURE_RO and kind not in OF_READ_ONLY):
+            continue
+        start = int(geo.start_block(segno))
+        last = geo.blocks_per_seg if alloc_type == LFS else min(blkoff + 1, geo.blocks_per_seg)
+        in_use = np.flatnonzero(sit.valid(np.arange(start + blkoff, start + last)))
+        if in_use.size:
+            where = Where(area="cp", blkaddr=start + blkoff + int(in_use[0]), segno=segno)
+            raise Corrupt(where, f"the {CURSEG_NAMES[kind]} log goes on in a block that is in use; run f2tools fsck")
+
+
+def tables_are_older(volume: Volume) -> bool:
+    """Whether the node address table is older than the checkpoint: then so is what is known of free blocks.
+
+    Other than by `Volume.journals_lost`, each open log of nodes is looked at as a whole.
+    """
+    if volume.journals_lost:
+        return True
+    with suppress(DeviceError):  # what can't be read says nothing
+        return stale_nat(volume.device, volume.geo, volume.pack, volume.nat) is not None
+    return False
+
+
+def check_counts(volume: Volume) -> None:
+    """Corrupt where the segment table and the checkpoint count differently; see build_sit_entries()."""
+    vblocks = volume.sit.vblocks
+    nodes = int(vblocks[volume.sit.types >= NR_CURSEG_DATA_TYPE].sum())
+    if nodes != volume.cp.valid_node_count:
+        text = f"the segment table has {nodes} node blocks, the checkpoint {volume.cp.valid_node_count}"
+        raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
+    if int(vblocks.sum()) > volume.cp.valid_block_count:
+        text = f"the segment table has {int(vblocks.sum())} blocks in use, the checkpoint {volume.cp.valid_block_count}"
+        raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
+
+
+def check_nodes(volume: Volume) -> None:
+    """Corrupt where the checkpoint counts more nodes than the node address table has: a block of it may be lost, and
+    the numbers of its nodes would be given to new files.  What can't be read is never taken for free."""
+    with suppress(DeviceError):
+        nodes = volume.nat.count_up_to(volume.cp.valid_node_count)
+        if nodes < volume.cp.valid_node_count and not volume.nat.problems:
+            text = f"the node address table has {nodes} nodes, the checkpoint {volume.cp.valid_node_count}"
+            raise Corrupt(Where(area="nat"), f"{text}; run f2tools fsck")

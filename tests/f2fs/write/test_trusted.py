@@ -1,0 +1,100 @@
+"""Tables that contradict the checkpoint or the log are not written by: what they call free may be in use.
+
+The kernel refuses such a volume too, but where a block of the node address table is lost: that it does not notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from f2tools.dump.manifest import manifest
+from f2tools.errors import Corrupt
+from f2tools.f2fs.layout.constants import CURSEG_NAMES, NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE
+from f2tools.f2fs.write.volume import open_for_writing
+from tests.dump.craft import f2
+from tests.f2fs.write.volumes import reading
+from tests.fsck.craft import Patient
+from tests.kernel.guest import Guest
+
+BASE = "base"
+Damage = Callable[[Patient], str]  # the damage, and what is said of it
+
+
+def _log(kind: int, part: int) -> Damage:
+    def change(patient: Patient) -> str:
+        _, blkoff, _ = patient.vol.pack.curseg(kind)
+        name, index = ("cur_data_blkoff", kind) if kind < NR_CURSEG_DATA_TYPE else ("cur_node_blkoff", kind - 3)
+        patient.checkpoint_item(name, index, blkoff // part if part else 0)
+        return f"the {CURSEG_NAMES[kind]} log goes on in a block that is in use"
+
+    return change
+
+
+def _segment_table(patient: Patient) -> str:
+    block = int(patient.vol.sit.blkaddrs[0])
+    patient.write(block * patient.size, bytes(patient.size))
+    return "the segment table has"
+
+
+def _node_table(patient: Patient) -> str:
+    """The second block, with the nodes of some files and directories; all else is as it was."""
+    assert np.count_nonzero(patient.vol.nat.used() // patient.geo.nat_entries_per_block == 1) > 1
+    block = int(patient.vol.nat.blkaddrs[1])
+    patient.write(block * patient.size, bytes(patient.size))
+    return "the node address table has"
+
+
+DAMAGES: dict[str, Damage] = {
+    **{f"{CURSEG_NAMES[kind]}-{part}": _log(kind, part) for kind in range(NR_CURSEG_TYPE) for part in (0, 2)},
+    "sit": _segment_table,
+    "nat": _node_table,
+}
+
+
+def damaged(name: str, directory: Path) -> tuple[Path, str]:
+    patient = Patient(BASE, directory)
+    said = DAMAGES[name](patient)
+    patient.close()
+    return patient.path, said
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_tables_that_call_free_what_is_in_use_are_not_written_by(name: str, tmp_path: Path) -> None:
+    image, said = damaged(name, tmp_path)
+    before = image.read_bytes()
+    with pytest.raises(Corrupt, match=said):
+        open_for_writing(image)
+    for words in (["touch", f"{image}:/new"], ["clean", image], ["clean", "--discard", image], ["defrag", image]):
+        refused = f2(*words)
+        assert refused.code == 1, words
+        assert said in refused.err, words
+        assert "run f2tools fsck" in refused.err, words
+    assert image.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_once_repaired_they_are_and_no_file_is_another(name: str, tmp_path: Path) -> None:
+    image, _ = damaged(name, tmp_path)
+    with reading(Patient(BASE, tmp_path / "whole").path) as volume:
+        wanted = manifest(volume)["entries"]
+    assert f2("fsck", "-y", image).code == 1
+    with reading(image) as volume:
+        assert manifest(volume)["entries"] == wanted
+    assert f2("touch", f"{image}:/new").code == 0
+    assert f2("fsck", image).code == 0
+
+
+def test_the_kernel_mounts_none_of_them_but_where_nodes_are_lost(guest: Guest, tmp_path: Path) -> None:
+    disks = [damaged(name, tmp_path / name)[0] for name in DAMAGES]
+    script = """
+        for disk in "${IMAGES[@]}"; do
+            if mount -t f2fs -o ro $disk /mnt; then echo mounted; umount /mnt; else echo refused; fi
+        done
+    """
+    result = guest.run(script, disks).must_succeed()
+    how = dict(zip(DAMAGES, result.stdout.split(), strict=True))
+    assert how == dict.fromkeys(DAMAGES, "refused") | {"nat": "mounted"}
