@@ -16,6 +16,7 @@ import numpy as np
 
 from f2tools.errors import Corrupt, DeviceError, Unsupported, Where
 from f2tools.f2fs.layout.constants import (
+    CP_DISABLED_FLAG,
     CURSEG_HOT_DATA,
     CURSEG_HOT_NODE,
     CURSEG_NAMES,
@@ -108,7 +109,10 @@ def tables_are_older(volume: Volume) -> bool:
 
 
 def check_counts(volume: Volume) -> None:
-    """Corrupt where the segment table and the checkpoint count differently; see build_sit_entries()."""
+    """Corrupt where the segment table and the checkpoint count differently: a block of the table may be lost.
+
+    The kernel compares the blocks only: build_sit_entries().  Of data these may be fewer, as space is reserved.
+    """
     vblocks = volume.sit.vblocks
     nodes = int(vblocks[volume.sit.types >= NR_CURSEG_DATA_TYPE].sum())
     if nodes != volume.cp.valid_node_count:
@@ -116,6 +120,13 @@ def check_counts(volume: Volume) -> None:
         raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
     if int(vblocks.sum()) > volume.cp.valid_block_count:
         text = f"the segment table has {int(vblocks.sum())} blocks in use, the checkpoint {volume.cp.valid_block_count}"
+        raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
+
+    disabled = volume.cp.ckpt_flags & CP_DISABLED_FLAG  # then those that the last checkpoint has are not free
+    logs = [volume.pack.curseg(kind)[0] for kind in range(NR_CURSEG_TYPE)]
+    free = int(np.count_nonzero(~np.isin(volume.sit.free_segments(), logs)))
+    if free > volume.cp.free_segment_count and not disabled:
+        text = f"the segment table has {free} free segments, the checkpoint {volume.cp.free_segment_count}"
         raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
 
 

@@ -1,10 +1,12 @@
 """Tables that contradict the checkpoint or the log are not written by: what they call free may be in use.
 
-The kernel refuses such a volume too, but where a block of the node address table is lost: that it does not notice.
+The kernel refuses such a volume too, but where a block of the node address table is lost, or one of the segment table
+that has only data: that it does not notice.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,13 @@ import pytest
 
 from f2tools.dump.manifest import manifest
 from f2tools.errors import Corrupt
-from f2tools.f2fs.layout.constants import CURSEG_NAMES, NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE
+from f2tools.f2fs.layout.constants import (
+    CURSEG_NAMES,
+    CURSEG_WARM_DATA,
+    F2FS_ROOT_INO,
+    NR_CURSEG_DATA_TYPE,
+    NR_CURSEG_TYPE,
+)
 from f2tools.f2fs.write.volume import open_for_writing
 from tests.dump.craft import f2
 from tests.f2fs.write.volumes import reading
@@ -76,6 +84,35 @@ def test_tables_that_call_free_what_is_in_use_are_not_written_by(name: str, tmp_
     assert image.read_bytes() == before
 
 
+CONTENT = random.Random(1).randbytes(1 << 20) * 140
+
+
+def without_segments_of_data(image: Path) -> Path:
+    """A volume with a large file, and without the block of the segment table that has nothing but segments of it."""
+    assert f2("mkfs", "--size", "400M", image).code == 0
+    with open_for_writing(image) as volume:
+        volume.write(volume.create(F2FS_ROOT_INO, b"file", 0o644), 0, CONTENT)
+    with reading(image) as volume:
+        second = int(volume.sit.blkaddrs[1]) * volume.geo.block_size
+        types = volume.sit.types[volume.geo.sit_entries_per_block :][: volume.geo.sit_entries_per_block]
+        assert np.isin(types, (0, CURSEG_WARM_DATA)).all()
+    with image.open("r+b") as file:
+        file.seek(second)
+        assert any(file.read(4096))
+        file.seek(second)
+        file.write(bytes(4096))
+    return image
+
+
+def test_a_lost_block_of_the_segment_table_is_told_by_the_free_segments(tmp_path: Path) -> None:
+    image = without_segments_of_data(tmp_path / "image")
+    with pytest.raises(Corrupt, match="the segment table has 131 free segments, the checkpoint 116"):
+        open_for_writing(image)
+    assert f2("fsck", "-y", image).code == 1
+    assert f2("touch", f"{image}:/new").code == 0
+    assert f2("dump", "cat", image, "/file").out == CONTENT
+
+
 @pytest.mark.parametrize("name", DAMAGES)
 def test_once_repaired_they_are_and_no_file_is_another(name: str, tmp_path: Path) -> None:
     image, _ = damaged(name, tmp_path)
@@ -88,13 +125,16 @@ def test_once_repaired_they_are_and_no_file_is_another(name: str, tmp_path: Path
     assert f2("fsck", image).code == 0
 
 
-def test_the_kernel_mounts_none_of_them_but_where_nodes_are_lost(guest: Guest, tmp_path: Path) -> None:
+def test_the_kernel_mounts_none_of_them_but_where_nodes_or_segments_of_data_are_lost(
+    guest: Guest, tmp_path: Path
+) -> None:
     disks = [damaged(name, tmp_path / name)[0] for name in DAMAGES]
+    disks.append(without_segments_of_data(tmp_path / "data"))
     script = """
         for disk in "${IMAGES[@]}"; do
             if mount -t f2fs -o ro $disk /mnt; then echo mounted; umount /mnt; else echo refused; fi
         done
     """
     result = guest.run(script, disks).must_succeed()
-    how = dict(zip(DAMAGES, result.stdout.split(), strict=True))
-    assert how == dict.fromkeys(DAMAGES, "refused") | {"nat": "mounted"}
+    how = dict(zip([*DAMAGES, "data"], result.stdout.split(), strict=True))
+    assert how == dict.fromkeys(DAMAGES, "refused") | {"nat": "mounted", "data": "mounted"}
