@@ -505,12 +505,16 @@ def said_of_waiting(volume: Volume, image: str, *, option: bool = False) -> str:
 
 
 def said_of_state(volume: Volume, image: str, *, option: bool = False) -> list[str]:
-    """What a reader should know of the state shown: that files may be older, and what `said_of_waiting` says."""
-    from f2tools.f2fs.volume.summary import LOST_SINCE
+    """What a reader should know of the state shown: that files may be older, else what `said_of_waiting` says.
 
-    older = f"{LOST_SINCE}; `f2tools fsck -y --undo FILE` finds what the log has of them since (N007)"
+    Where they may be, a repair comes first, and brings back what was fsync'ed, too.
+    """
+    from f2tools.f2fs.volume.summary import SHOWN_OLDER
+
+    if volume.journals_lost:
+        return [SHOWN_OLDER]
     waiting = said_of_waiting(volume, image, option=option)
-    return [*([older] if volume.journals_lost else []), *([waiting] if waiting else [])]
+    return [waiting] if waiting else []
 
 
 def say_state(volume: Volume, image: str, *, option: bool = False) -> None:

@@ -15,6 +15,7 @@ from f2tools.device.open import can_grow, file_and_part, only_read, open_device
 from f2tools.errors import NotF2fs
 from f2tools.f2fs.layout.constants import CP_ERROR_FLAG, CP_FSCK_FLAG, FADVISE_ENCRYPT_BIT
 from f2tools.f2fs.volume.recovery import files_behind, fsynced_files
+from f2tools.f2fs.volume.summary import LOST_SINCE
 from f2tools.f2fs.volume.volume import open_volume
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import open_image
@@ -73,8 +74,10 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
         if report.resizing:
             found.what[-1] = "A resize of it was interrupted."
         refused = report.counts[FSYNC_REFUSED.code]  # then a mount brings nothing back
-        waiting = 0 if refused else fsynced_files(volume)
-        found.note = "" if refused else said_of_waiting(volume, image)
+        nothing = bool(refused) or volume.journals_lost  # comes back by a mount
+        waiting = 0 if nothing else fsynced_files(volume)
+        found.note = "" if nothing else said_of_waiting(volume, image)
+        found.risks += [_sentence(LOST_SINCE)] if volume.journals_lost else []
         found.risks += [_sentence(text) for text in volume.warnings]
         found.risks += _risks(volume, waiting)
         lost = report.counts["H001"] or volume.device.missing_bytes

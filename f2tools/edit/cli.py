@@ -80,9 +80,12 @@ def _copy_out(given: dict[str, Any], common: dict[str, Any]) -> None:
         raise Usage("--json and the copy can't both go to the standard output; f2tools dump cat --json has both in one")
     keep = given["archive"]
     sources = [replace(one, image=at_offset(one.image)) if isinstance(one, Inside) else one for one in given["sources"]]
-    reports, notes = copy_out(sources, target, common["devices"], recursive=given["recursive"] or keep, keep=keep)
-    for note in notes:
+
+    def tell(note: str) -> None:
         click.echo(f"f2tools: note: {printable(note)}", err=True)
+
+    recursive = given["recursive"] or keep
+    reports = copy_out(sources, target, common["devices"], recursive=recursive, keep=keep, tell=tell)
     for report in reports:
         if common["as_json"]:
             print_json(report.as_dict())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -29,10 +29,16 @@ if TYPE_CHECKING:
 
 
 def copy_out(
-    sources: Sequence[Inside | Outside], target: str, devices: Sequence[str] = (), *, recursive: bool, keep: bool
-) -> tuple[list[CopyReport], list[str]]:
-    """(what was copied, what a user should know): into `target` where that is a directory, else a single file by that
-    name, or to the standard output.
+    sources: Sequence[Inside | Outside],
+    target: str,
+    devices: Sequence[str] = (),
+    *,
+    recursive: bool,
+    keep: bool,
+    tell: Callable[[str], object],
+) -> list[CopyReport]:
+    """What was copied: into `target` where that is a directory, else a single file by that name, or to the standard
+    output.  What a user should know of the image is told before anything is looked for.
 
     Files that are there are replaced, where a link leads to one, that; a directory replaces none.  `keep`: owners, all
     modes, attributes and devices too, and directories that are there get theirs.  Of a directory written as
@@ -44,11 +50,12 @@ def copy_out(
         raise Usage("one side of a copy is one image: IMAGE:/PATH to the host, or from the host to IMAGE:/PATH")
     image = images.pop()
     with open_volume(image, devices) as volume:
+        for note in (*volume.warnings, *said_of_state(volume, image)):
+            tell(note)
         files = [file for source in inside for file in _files(volume, source, recursive)]
-        notes = [*volume.warnings, *said_of_state(volume, image)]
         if len(files) == 1 and files[0].inode.is_file:
             if is_output(target):
-                return [_written(image, files[0])], notes
+                return [_written(image, files[0])]
             target = _behind(target)
         elif target == "-":
             raise EditFailed("only a single file can be written to the standard output")
@@ -83,7 +90,7 @@ def copy_out(
                 over_files=False,
                 advance=bar.advance,
             )
-    return [report], notes
+    return [report]
 
 
 def is_output(target: str) -> bool:

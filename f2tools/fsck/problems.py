@@ -391,7 +391,9 @@ NAT_BLOCK_LOST = _problem(
 NAT_BEHIND = _problem(
     "N007", "nat-behind-log", ERROR, "the node address table leads to an older copy of a node",
     "The journals of the checkpoint, which override the tables, were lost or never written, and the log has a newer "
-    "copy, from before the checkpoint. Without them a file or directory is as an earlier checkpoint left it.",
+    "copy, from before the checkpoint. Without them a file or directory is as an earlier checkpoint left it, and the "
+    "tables call free what was written since: no file of such a volume is changed before it is repaired, and a mount "
+    "is read-only.",
     "the entry leads to the newest copy",
     plans=(TakeNewer,),
 )  # fmt: skip

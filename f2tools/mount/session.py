@@ -18,7 +18,7 @@ from f2tools.device.media.remote import is_url
 from f2tools.device.open import file_and_part, files_below
 from f2tools.errors import DeviceError, F2fsError, NotF2fs, Usage
 from f2tools.f2fs.volume.fscrypt import Keyring
-from f2tools.f2fs.volume.summary import LOST_SINCE
+from f2tools.f2fs.volume.summary import LOST_SINCE, SHOWN_OLDER
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.recovered import recovered
 from f2tools.f2fs.write.volume import Policy, WritableVolume
@@ -86,7 +86,7 @@ def _read_only(request: MountRequest, volume_on: Callable[[Device], Volume]) -> 
 def _say_state(request: MountRequest, volume: Volume) -> None:
     request.warnings += volume.warnings
     if volume.journals_lost and not any(LOST_SINCE in text for text in request.warnings):
-        request.warnings.append(LOST_SINCE)
+        request.warnings.append(SHOWN_OLDER)
 
 
 def _open_with_keys(request: MountRequest) -> AnyTree:

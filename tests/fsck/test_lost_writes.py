@@ -5,6 +5,7 @@ F2_LOST_WRITES=all tries every moment of every workload, and many random cases.
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import closing
 from pathlib import Path
@@ -149,6 +150,22 @@ def test_nothing_is_written_above_tables_that_are_older_than_the_log(kind: int, 
         assert refused.code in (1, 8), words
         assert any(why in refused.err for why in ("the journals of the checkpoint", "N007", "bring them back")), words
         assert image.read_bytes() == before, words
+
+
+def test_what_is_said_of_older_files_leads_to_a_repair_and_to_nothing_that_gives_them_up(tmp_path: Path) -> None:
+    """Also where something was fsync'ed after the checkpoint."""
+    image = copy_sparse(lost_writes.image(0, 0), tmp_path / "image")
+    assert "recover --apply" in f2("info", image).err
+    change(image, lost_writes.without_summaries(0, 0).patches)
+    for words in (["info", image], ["dump", "ls", image], ["recover", image], ["cp", f"{image}:{FILE}", tmp_path]):
+        said = f2(*words)
+        assert said.err.count("f2tools fsck -y --undo FILE") == 1, words
+        assert "recover --apply" not in said.err, words
+    assert any("f2tools fsck -y" in text for text in json.loads(f2("info", "--json", image).out)["info"]["warnings"])
+    doctor = f2("doctor", image).text
+    assert "The journals of the checkpoint are lost" in doctor
+    assert "f2tools recover" not in doctor
+    assert "the next mount" not in doctor
 
 
 def test_a_sound_volume_is_behind_nothing() -> None:

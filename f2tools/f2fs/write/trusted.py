@@ -38,7 +38,8 @@ Obstacle = Literal["ro", "too_long", "tables"]
 
 def must_be_writable(volume: Volume, which: Which = "newest", despite: Collection[Obstacle] = ()) -> None:
     """DeviceError where a part of the volume is missing; Unsupported for one with unknown features, or longer than
-    block addresses reach; OSError EROFS for one with the feature ro; Corrupt where what is in use can't be told."""
+    block addresses reach; OSError EROFS for one with the feature ro; Corrupt where the tables contradict themselves,
+    the checkpoint or the log, so that what is in use can't be told."""
     device, geo = volume.device, volume.geo
     device.check_writable()
     must_be_in_place(device, volume.super_copies)
@@ -52,10 +53,10 @@ def must_be_writable(volume: Volume, which: Which = "newest", despite: Collectio
     must_be_there(device, geo.end_blkaddr * geo.block_size)
     must_be_known(volume, which)
     must_be_believable(volume)
-    older = tables_are_older(volume)
+    lost = volume.journals_lost  # looked at now, before anything is written
     if "tables" in despite:
         return
-    if older:
+    if lost or _stale(volume):
         where = Where(area="cp", blkaddr=volume.pack.sum_blkaddr)
         raise Corrupt(where, f"{LOST_SINCE}; run `f2tools fsck -y --undo FILE` before anything is written")
     check_counts(volume)
@@ -96,13 +97,8 @@ def must_be_believable(volume: Volume) -> None:
             raise Corrupt(where, f"the {CURSEG_NAMES[kind]} log goes on in a block that is in use; run f2tools fsck")
 
 
-def tables_are_older(volume: Volume) -> bool:
-    """Whether the node address table is older than the checkpoint: then so is what is known of free blocks.
-
-    Other than by `Volume.journals_lost`, each open log of nodes is looked at as a whole.
-    """
-    if volume.journals_lost:
-        return True
+def _stale(volume: Volume) -> bool:
+    """Whether any node of an open log proves that the node address table is older than the checkpoint."""
     with suppress(DeviceError):  # what can't be read says nothing
         return stale_nat(volume.device, volume.geo, volume.pack, volume.nat) is not None
     return False
@@ -121,7 +117,6 @@ def check_counts(volume: Volume) -> None:
     if int(vblocks.sum()) > volume.cp.valid_block_count:
         text = f"the segment table has {int(vblocks.sum())} blocks in use, the checkpoint {volume.cp.valid_block_count}"
         raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
-
     disabled = volume.cp.ckpt_flags & CP_DISABLED_FLAG  # then those that the last checkpoint has are not free
     logs = [volume.pack.curseg(kind)[0] for kind in range(NR_CURSEG_TYPE)]
     free = int(np.count_nonzero(~np.isin(volume.sit.free_segments(), logs)))
@@ -131,10 +126,14 @@ def check_counts(volume: Volume) -> None:
 
 
 def check_nodes(volume: Volume) -> None:
-    """Corrupt where the checkpoint counts more nodes than the node address table has: a block of it may be lost, and
-    the numbers of its nodes would be given to new files.  What can't be read is never taken for free."""
+    """Corrupt where the node address table has fewer nodes than the checkpoint counts: a block of it may be lost, and
+    the numbers of its nodes would be given to new files.
+
+    It is read as far as these are counted, and may have no more of them there.  What can't be read is never taken for
+    free.
+    """
     with suppress(DeviceError):
         nodes = volume.nat.count_up_to(volume.cp.valid_node_count)
-        if nodes < volume.cp.valid_node_count and not volume.nat.problems:
+        if nodes != volume.cp.valid_node_count and not volume.nat.problems:
             text = f"the node address table has {nodes} nodes, the checkpoint {volume.cp.valid_node_count}"
             raise Corrupt(Where(area="nat"), f"{text}; run f2tools fsck")

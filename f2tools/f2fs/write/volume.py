@@ -94,7 +94,8 @@ class WritableVolume(Namei):
 
         `which`: the checkpoint to start from; where it is the older one, the newer one is given up before anything else
         is written.  `despite`: what does not keep the volume from being written: "ro", as it is being filled;
-        "too_long", as it is made smaller; "tables", as they are being repaired, or it is only shown.
+        "too_long", as it is made smaller; "tables", as they are being repaired, or it is only shown: these must agree
+        with themselves, and need not with the checkpoint.
 
         DeviceError where a part of the volume is missing; Unsupported for a volume with unknown features; OSError EROFS
         for one with the feature ro; ENOSPC where no segment is free for what comes back; Corrupt where what is in use

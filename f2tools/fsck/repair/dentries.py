@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from collections.abc import Callable
 from typing import NamedTuple
@@ -89,9 +90,17 @@ def own_target(work: Work, finding: Finding, plan: SetTarget) -> bool:
     if not there and ((speaks and work.adopt(ino)) or work.take_from_log(ino, plan.dir)):
         work.note(finding, f"nid {ino} found by its footer")
         return True
-    if there and (_has_old_name(work, ino) or (work.guesses.journals_lost and newer_copies(work.scan))):
+    if there and (_has_old_name(work, ino) or _directories_are_older(work)):
         return False  # that is the one too many
     return dentry_target(work, finding, plan)
+
+
+def _directories_are_older(work: Work) -> bool:
+    """Whether the table leads to an older copy of any directory, as it does where the journals were lost."""
+    if not work.guesses.journals_lost:
+        return False
+    rows = [work.scan.inode_row(copy.ino) for copy in newer_copies(work.scan).values()]
+    return any(stat.S_ISDIR(int(work.scan.inodes["mode"][row])) for row in rows if row >= 0)
 
 
 def _has_old_name(work: Work, ino: int) -> bool:
