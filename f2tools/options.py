@@ -16,12 +16,11 @@ from f2tools.errors import UNFORESEEN, Corrupt, F2fsError, Taken, Usage
 from f2tools.filename import FileName
 from f2tools.process import Stopped
 from f2tools.sizes import parse_size
-from f2tools.text import command_line, printable, printable_lines
+from f2tools.text import printable, printable_lines
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from f2tools.f2fs.volume.volume import Volume
 
 FINE, REPAIRED, FINDINGS_LEFT, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 4, 8, 16, 32  # fsck(8)
 INTERRUPTED = 130  # as in a shell
@@ -476,51 +475,6 @@ def said_by_system(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF):  # the last: a closed standard output
         return f"{said}: what this command was writing is not whole"
     return said
-
-
-def said_of_waiting(volume: Volume, image: str, *, option: bool = False) -> str:
-    """How many files were fsync'ed after the checkpoint, and so are not shown, and how to see them; empty for none.
-
-    `option`: the command has --recovered itself.
-    """
-    from f2tools.device.media.remote import without_credentials
-    from f2tools.device.open import only_read
-    from f2tools.f2fs.volume.recovery import files_behind, fsynced_files
-
-    count = fsynced_files(volume)
-    if not count:
-        return ""
-    behind = files_behind(volume)
-    refused, image = only_read(image), without_credentials(image)
-    files = "1 file was" if count == 1 else f"{count:,} files were"
-    listed = "--recovered" if option else f"`{command_line('f2tools dump ls -R --recovered', image)}`"
-    command = "f2tools fsck -y --undo before.undo" if behind else "f2tools recover --apply"
-    brings = f"`{command_line(command, image if refused is None else 'COPY')}` brings it back for good"
-    if behind:
-        brings += f", and what it can of {behind:,} more behind a damaged node, which any other change gives up (R004)"
-    if refused is not None:
-        made = f"`{refused.command}` makes a raw copy" if refused.command else "make a raw copy of it"
-        brings = f"{refused.what} is not written to: {made}, in which {brings}"
-    return f"{files} fsync'ed after the last checkpoint, before a crash; {listed} shows what is not seen here, {brings}"
-
-
-def said_of_state(volume: Volume, image: str, *, option: bool = False) -> list[str]:
-    """What a reader should know of the state shown: that files may be older, else what `said_of_waiting` says.
-
-    Where they may be, a repair comes first, and brings back what was fsync'ed, too.
-    """
-    from f2tools.f2fs.volume.summary import SHOWN_OLDER
-
-    if volume.journals_lost:
-        return [SHOWN_OLDER]
-    waiting = said_of_waiting(volume, image, option=option)
-    return [waiting] if waiting else []
-
-
-def say_state(volume: Volume, image: str, *, option: bool = False) -> None:
-    """Say on stderr what `said_of_state` has to say."""
-    for text in said_of_state(volume, image, option=option):
-        click.echo(f"f2tools: note: {printable(text)}", err=True)
 
 
 def say_unknown(problems: Iterable[str]) -> None:

@@ -21,7 +21,8 @@ from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import open_image
 from f2tools.fsck.findings import Severity
 from f2tools.fsck.problems import CATALOGUE, CP_LATER, CP_NEWER, FSYNC_REFUSED
-from f2tools.options import human_size, said_of_waiting
+from f2tools.options import human_size
+from f2tools.remarks import said_of_waiting
 from f2tools.text import command_line, pasted
 
 if TYPE_CHECKING:

@@ -37,7 +37,6 @@ from f2tools.options import (
     recovered_option,
     require,
     said_of,
-    say_state,
 )
 from f2tools.text import printable, printable_name
 
@@ -86,6 +85,8 @@ def _open(image: str, opening: Opening) -> Volume:
     for text in volume.warnings:
         click.echo(f"f2tools: warning: {printable(text)}", err=True)
     if as_of is None:
+        from f2tools.remarks import say_state
+
         say_state(volume, image, option=True)
     return volume
 

@@ -23,7 +23,6 @@ from f2tools.options import (
     path_in_image,
     print_json,
     require,
-    say_state,
 )
 from f2tools.text import printable
 
@@ -40,6 +39,7 @@ def volume_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def opened(image: str, devices: tuple[str, ...], checkpoint: Any, keys: tuple[str, ...] = ()) -> Iterator[Volume]:
     """The volume; its warnings go to stderr."""
     from f2tools.f2fs.volume.volume import open_volume
+    from f2tools.remarks import say_state
 
     with open_volume(image, devices, checkpoint, keys) as vol:
         say(vol.warnings)

@@ -19,7 +19,7 @@ from f2tools.edit.paths import Inside, Outside
 from f2tools.edit.session import Session
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume, open_volume
-from f2tools.options import said_of_state
+from f2tools.remarks import said_of_state
 from f2tools.text import join
 
 

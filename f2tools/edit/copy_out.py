@@ -22,7 +22,8 @@ from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.volume.glob import expand
 from f2tools.f2fs.volume.volume import Volume, open_volume
 from f2tools.newfile import behind_links
-from f2tools.options import progress, said_of_state
+from f2tools.options import progress
+from f2tools.remarks import said_of_state
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import File

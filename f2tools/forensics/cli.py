@@ -29,7 +29,6 @@ from f2tools.options import (
     print_json,
     progress,
     require,
-    say_state,
     say_unknown,
 )
 from f2tools.text import printable, printable_name
@@ -58,6 +57,7 @@ def index_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _open(image: str, devices: tuple[str, ...], keys: tuple[str, ...], layout: Layout | None) -> Volume:
     from f2tools.forensics.without_start import open_to_examine
+    from f2tools.remarks import say_state
 
     volume = open_to_examine(image, devices, keys, layout)
     for text in volume.warnings:

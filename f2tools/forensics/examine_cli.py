@@ -28,7 +28,6 @@ from f2tools.options import (
     print_json,
     progress,
     require,
-    say_state,
     say_unknown,
 )
 from f2tools.text import printable, printable_name
@@ -49,6 +48,7 @@ def _remembered(
     from f2tools.forensics.index import open_index
     from f2tools.forensics.remembered import Remembered
     from f2tools.forensics.without_start import open_to_examine
+    from f2tools.remarks import say_state
 
     with open_to_examine(image, devices, keys, layout) as volume:
         for text in volume.warnings:
@@ -178,6 +178,7 @@ def slack(
     """
     must_be_free(target, force)
     from f2tools.forensics.slack import find_slack
+    from f2tools.remarks import say_state
 
     count = 0
     with f2tools.open(image, devices, keys=keys) as volume:

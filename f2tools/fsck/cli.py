@@ -30,7 +30,6 @@ from f2tools.options import (
     layout_option,
     print_json,
     progress,
-    say_state,
 )
 from f2tools.text import printable
 
@@ -276,6 +275,7 @@ def _checked(
             click.echo(f"f2tools: note: {printable(path)}: a resize was interrupted; {then}", err=True)
         if report.counts[FSYNC_DATA.code] and not report.counts[FSYNC_REFUSED.code]:
             from f2tools.f2fs.volume.volume import Volume
+            from f2tools.remarks import say_state
 
             with suppress(F2fsError):
                 say_state(Volume(image.device), path)

@@ -12,7 +12,6 @@ from f2tools.device.advice import what_is_there
 from f2tools.device.known import DFFS, DFS, find_signatures
 from f2tools.errors import NotF2fs
 from f2tools.lazy import dataclass
-from f2tools.options import said_of_state
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ def _f2fs(image: str, devices: Sequence[str]) -> Holds:
     from f2tools.dump import render, text
     from f2tools.dump.info import volume_info
     from f2tools.f2fs.volume.volume import open_volume
+    from f2tools.remarks import said_of_state
 
     with open_volume(image, devices) as volume:
         facts = volume_info(volume)

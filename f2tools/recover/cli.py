@@ -90,7 +90,10 @@ def recover(
             _must_be_newest(image, devices)
         if checkpoint == "newest":
             plan = replace(plan, quota=_wrong_quota(image, devices))
-        _change(image, devices, plan, rollback, until, dry_run, undo, checkpoint, force)
+        if not rollback:
+            _must_lead_on(image, devices, plan)
+        how: dict[str, Any] = {"recover": "orphans" if rollback else True, "until": until, "which": checkpoint}
+        _change(image, devices, how | {"despite": {"tables"} if force else ()}, dry_run, undo)
     _report(plan, image, devices, changes, dry_run, verbose, as_json)
 
 
@@ -135,31 +138,28 @@ def _must_be_possible(image: str, plan: RecoveryPlan, force: bool) -> None:
         raise Corrupt(Where(path=image), f"the older checkpoint's state may not be whole: {why}; --force goes on")
 
 
-def _change(
-    image: str, devices: tuple[str, ...], plan: RecoveryPlan, rollback: bool, until: int | None, dry_run: bool,
-    undo: str | None, checkpoint: Any, force: bool,
-) -> None:  # fmt: skip
-    from f2tools.device import open_for_change
-    from f2tools.device.media.zones import in_order
-    from f2tools.f2fs.write.volume import WritableVolume
-
-    if plan.looped and not rollback:
+def _must_lead_on(image: str, devices: tuple[str, ...], plan: RecoveryPlan) -> None:
+    if plan.looped:
         where = Where(path=image, blkaddr=plan.end_blkaddr)
         raise Corrupt(where, f"{plan.end_reason}; --rollback goes back to the checkpoint, --until N stops before")
-    if plan.behind and not rollback:
+    if plan.behind:
         count = len(plan.behind)
         what = f"{'a file was' if count == 1 else f'{count} files were'} fsync'ed behind it, and would be given up"
         again = command_line("f2tools fsck -y --undo FILE", image, devices=devices)
         why = f"the chain ends here; {what}: {again} brings back what can be, --until {len(plan.steps)} ends here"
         raise Corrupt(Where(path=image, blkaddr=plan.end_blkaddr), why)
+
+
+def _change(image: str, devices: tuple[str, ...], how: dict[str, Any], dry_run: bool, undo: str | None) -> None:
+    from f2tools.device import open_for_change
+    from f2tools.device.media.zones import in_order
+    from f2tools.f2fs.write.volume import WritableVolume
+
     # in memory first: that tables contradict the nodes can come out when the checkpoint is made, after all else
     for rehearsed in (True,) if dry_run else (True, False):
         device = in_order(open_for_change(image, extra=devices, dry_run=rehearsed, undo=undo))
         try:
-            volume = WritableVolume(
-                device, recover="orphans" if rollback else True, until=until, which=checkpoint,
-                despite={"tables"} if force else (),
-            )  # fmt: skip
+            volume = WritableVolume(device, **how)
         except BaseException:
             device.close()
             raise

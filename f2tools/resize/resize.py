@@ -7,7 +7,7 @@ there.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -35,11 +35,14 @@ from f2tools.f2fs.volume.super import choose_superblock, devices_of, must_be_in_
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.balance import DIRTY_NODES_HELD
 from f2tools.f2fs.write.gc import Pinned, make_room
+from f2tools.f2fs.write.trusted import Obstacle
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.options import human_size
 from f2tools.resize.lay import lay_down, superblock_for, switch
 from f2tools.resize.plan import DoesNotFit, Empty, Mode, MoveAreas, ResizePlan, SetEnd, State, Step, make_plan, minimum
 
+# a volume that is too long is made shorter; between two steps the checkpoint counts the segments of the size before
+LAID_ANEW: Collection[Obstacle] = ("too_long", "tables")
 KEPT_FREE = 4  # sections: a data log and three node logs may each need one while a section is emptied
 Advance = Callable[[int], None]
 
@@ -105,7 +108,7 @@ def _usage_dict(usage: Usage) -> dict[str, Any]:
 
 def state_of(device: Device) -> State:
     """What a plan has to know about the volume on a device, recovered if it was not unmounted; nothing is changed."""
-    with WritableVolume(Overlay(NotClosed(device)), despite={"too_long"}) as volume:
+    with WritableVolume(Overlay(NotClosed(device)), despite=LAID_ANEW) as volume:
         return _state(volume)
 
 
@@ -174,7 +177,7 @@ def resize(
     tell = advance or (lambda count: None)
     heal_superblocks(device)
     # closing it makes safe what a crash left to recover
-    with WritableVolume(NotClosed(device), despite={"too_long"}) as volume:
+    with WritableVolume(NotClosed(device), despite=LAID_ANEW) as volume:
         refuse_what_cannot_be(volume)
         state = _state(volume)
         underway = bool(volume.cp.ckpt_flags & CP_RESIZEFS_FLAG)
@@ -270,7 +273,7 @@ class _Run:
     @contextmanager
     def _open(self) -> Iterator[WritableVolume]:
         gc.collect()  # volumes that are closed hold each other's parts, in tables as long as the device
-        with WritableVolume(NotClosed(self._device), despite={"too_long"}) as volume:
+        with WritableVolume(NotClosed(self._device), despite=LAID_ANEW) as volume:
             before = volume.segments.written_blocks
             yield volume
         self.written += volume.segments.written_blocks - before

@@ -15,7 +15,7 @@ import click
 
 from f2tools import newfile
 from f2tools.errors import F2fsError, Unsupported, Usage
-from f2tools.options import Address, FileName, Size, image_argument, key_option, say_state
+from f2tools.options import Address, FileName, Size, image_argument, key_option
 from f2tools.text import printable
 from f2tools.version import __version__
 
@@ -104,6 +104,7 @@ def _case(
 ) -> Iterator[Case]:
     from f2tools.forensics.tsk.meta import Case
     from f2tools.forensics.without_start import open_to_examine
+    from f2tools.remarks import say_state
 
     name = image if sectors is None else f"{image}@+{sectors * sector_bytes}"
     with open_to_examine(name, (), keys) as volume, Case(volume, index_path) as case:
