@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from f2tools.device import Device
 from f2tools.errors import Corrupt, Where
+from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import (
     CP_COMPACT_SUM_FLAG,
     CURSEG_COLD_DATA,
@@ -184,11 +186,25 @@ class Summaries:
         problems += [f"SIT journal names segment {segno}, beyond the table" for segno in sit["segno"][bad_sit]]
         return Journals(nat[~bad_nat], sit[~bad_sit], tuple(problems))
 
-    @property
-    def journals_lost(self) -> bool:
-        """Whether what the journals held may be gone: they are impossible, or the log beside one has no owners."""
-        blank = any(entries.size and not entries["nid"].any() for entries in self._beside)
-        return blank or bool(self.journals.problems)
+    def journals_lost(self, cp: Checkpoint, sit: Callable[[], Any]) -> bool:
+        """Whether what the journals held may be gone: they are impossible, or the log beside one has no owners.
+
+        A repair, too, leaves a log without owners: then none of its blocks is in use, and the table that `sit` gives,
+        of this reader or of the checker, has as many nodes as the checkpoint counts.
+        """
+        if self.journals.problems:
+            return True
+        if all(entries["nid"].any() for entries in self._beside if entries.size):
+            return False
+        table = sit()
+        nodes = int(table.vblocks[table.types >= NR_CURSEG_DATA_TYPE].sum(dtype=np.int64))
+        return nodes != cp.valid_node_count or any(self._lacks_owners(log, table) for log in self.cursegs)
+
+    def _lacks_owners(self, log: CursegSummary, table: Any) -> bool:
+        """Whether the summary of a log names no owner of any block, and some are in use."""
+        if log.entries["nid"][: log.next_blkoff].any() or not 0 <= log.segno < self._geo.segment_count_main:
+            return False
+        return bool(np.unpackbits(table.valid_map(np.array([log.segno]))[0])[: log.next_blkoff].any())
 
     # -- the SSA ------------------------------------------------------------------------------------------------
 

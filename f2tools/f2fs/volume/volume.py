@@ -23,7 +23,6 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_ENCRYPT,
     F2FS_FT_DIR,
     F2FS_ROOT_INO,
-    NR_CURSEG_DATA_TYPE,
 )
 from f2tools.f2fs.volume.checkpoint import Pack, Which, choose_pack, read_orphans, read_packs
 from f2tools.f2fs.volume.data import DataReader
@@ -45,7 +44,7 @@ from f2tools.f2fs.volume.nat import Nat
 from f2tools.f2fs.volume.node import NodeReader
 from f2tools.f2fs.volume.sit import Sit
 from f2tools.f2fs.volume.stale import FEW, stale_nat
-from f2tools.f2fs.volume.summary import CursegSummary, Summaries
+from f2tools.f2fs.volume.summary import Summaries
 from f2tools.f2fs.volume.super import (
     SuperCopy,
     choose_superblock,
@@ -157,20 +156,7 @@ class Volume:
         with suppress(F2fsError):  # what can't be read says nothing
             if stale_nat(self.device, self.geo, self.pack, self.nat, most=FEW) is not None:
                 return True
-        if self.summaries.journals.problems:
-            return True
-        if not self.summaries.journals_lost:
-            return False
-        # where none of its blocks is in use, and the tables are right, it is a repair that left a log without owners
-        counted = int(self.sit.vblocks[self.sit.types >= NR_CURSEG_DATA_TYPE].sum()) == self.cp.valid_node_count
-        return not counted or any(map(self._lacks_owners, self.summaries.cursegs))
-
-    def _lacks_owners(self, log: CursegSummary) -> bool:
-        """Whether the summary of a log names no owner of any block, and some are in use."""
-        start = int(self.geo.start_block(log.segno))
-        if log.entries["nid"][: log.next_blkoff].any() or not self.geo.segment_count_main > log.segno >= 0:
-            return False
-        return bool(self.sit.valid(np.arange(start, start + log.next_blkoff)).any())
+        return self.summaries.journals_lost(self.cp, lambda: self.sit)
 
     @cached_property
     def sit(self) -> Sit:

@@ -157,8 +157,9 @@ class Image:
     @property
     def journals_lost(self) -> bool:
         """Whether what the journals held may be gone: then the tables may be behind the log."""
-        known = self.cp.checkpoint_ver == self.journals_of or self.summaries.journals_lost
-        return known or self.stale is not None
+        if self.cp.checkpoint_ver == self.journals_of or self.stale is not None:
+            return True
+        return self.summaries.journals_lost(self.cp, lambda: self.sit)
 
     @cached_property
     def stale(self) -> Stale | None:
