@@ -107,21 +107,23 @@ def _stale(volume: Volume) -> bool:
 def check_counts(volume: Volume) -> None:
     """Corrupt where the segment table and the checkpoint count differently: a block of the table may be lost.
 
-    The kernel compares the blocks only: build_sit_entries().  Of data these may be fewer, as space is reserved.
+    The kernel compares the blocks only: build_sit_entries().  Of data these may be fewer, as space is reserved.  What
+    an interrupted resize has added is free, and not counted yet.
     """
-    vblocks = volume.sit.vblocks
+    vblocks, cp, geo = volume.sit.vblocks, volume.cp, volume.geo
     nodes = int(vblocks[volume.sit.types >= NR_CURSEG_DATA_TYPE].sum())
-    if nodes != volume.cp.valid_node_count:
-        text = f"the segment table has {nodes} node blocks, the checkpoint {volume.cp.valid_node_count}"
+    if nodes != cp.valid_node_count:
+        text = f"the segment table has {nodes} node blocks, the checkpoint {cp.valid_node_count}"
         raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
-    if int(vblocks.sum()) > volume.cp.valid_block_count:
-        text = f"the segment table has {int(vblocks.sum())} blocks in use, the checkpoint {volume.cp.valid_block_count}"
+    if int(vblocks.sum()) > cp.valid_block_count:
+        text = f"the segment table has {int(vblocks.sum())} blocks in use, the checkpoint {cp.valid_block_count}"
         raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
-    disabled = volume.cp.ckpt_flags & CP_DISABLED_FLAG  # then those that the last checkpoint has are not free
+    disabled = cp.ckpt_flags & CP_DISABLED_FLAG  # then those that the last checkpoint has are not free
     logs = [volume.pack.curseg(kind)[0] for kind in range(NR_CURSEG_TYPE)]
     free = int(np.count_nonzero(~np.isin(volume.sit.free_segments(), logs)))
-    if free > volume.cp.free_segment_count and not disabled:
-        text = f"the segment table has {free} free segments, the checkpoint {volume.cp.free_segment_count}"
+    added = geo.segment_count_main - (cp.user_block_count // geo.blocks_per_seg + cp.overprov_segment_count)
+    if free > cp.free_segment_count + max(0, added) and not disabled:
+        text = f"the segment table has {free} free segments, the checkpoint {cp.free_segment_count}"
         raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
 
 
