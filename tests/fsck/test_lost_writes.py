@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import f2tools
@@ -19,14 +20,15 @@ from f2tools.device.wrappers import StaysOpen
 from f2tools.dump.manifest import manifest
 from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import CURSEG_HOT_NODE, CURSEG_WARM_NODE
-from f2tools.f2fs.layout.footers import CP_VER_LOW, footer_of
-from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.footers import CP_VER_LOW, footer_in, footer_of
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.volume.checkpoint import resealed
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.recovered import open_recovered
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image, open_image
 from f2tools.fsck.findings import Severity
+from f2tools.fsck.repair.find import is_copy
 from tests import judges
 from tests.dump.craft import f2
 from tests.f2fs.write.volumes import Above, fresh
@@ -158,7 +160,12 @@ def test_what_is_said_of_older_files_leads_to_a_repair_and_to_nothing_that_gives
     image = copy_sparse(lost_writes.image(0, 0), tmp_path / "image")
     assert "recover --apply" in f2("info", image).err
     change(image, lost_writes.without_summaries(0, 0).patches)
-    for words in (["info", image], ["dump", "ls", image], ["recover", image], ["cp", f"{image}:{FILE}", tmp_path]):
+    for words in (
+        ["info", image],
+        ["dump", "ls", image],
+        ["recover", image],
+        ["cp", f"{image}:{FILE}", tmp_path],
+    ):
         said = f2(*words)
         assert said.err.count("f2tools fsck -y --undo FILE") == 1, words
         assert "recover --apply" not in said.err, words
@@ -167,6 +174,31 @@ def test_what_is_said_of_older_files_leads_to_a_repair_and_to_nothing_that_gives
     assert "The journals of the checkpoint are lost" in doctor
     assert "f2tools recover" not in doctor
     assert "the next mount" not in doctor
+
+
+def test_what_is_recovered_in_memory_is_no_newer_for_that(tmp_path: Path) -> None:
+    for kind, moment in ((8, 1), (9, 3), (12, 2), (15, 0)):
+        image = copy_sparse(lost_writes.image(kind, moment), tmp_path / "image")
+        change(image, lost_writes.without_summaries(kind, moment).patches)
+        said = f2("dump", "ls", "--recovered", image)
+        assert said.code == 0
+        assert said.err.count("f2tools fsck -y --undo FILE") == 1
+
+
+def test_a_copy_of_a_node_differs_in_no_address() -> None:
+    """Where inodes have no checksum one of their addresses stands in its place."""
+    block = np.zeros(4096, np.uint8)
+    footer_in(block)["nid"] = footer_in(block)["ino"] = 9
+    later = block.copy()
+    footer_in(later)["cp_ver"], footer_in(later)["next_blkaddr"] = 7, 0x1234
+    assert is_copy(block, later, sealed=False)
+    at = INODE_ADDR_OFFSET + InodeExtra.offset_of("i_inode_checksum")
+    later[at : at + 4] = 1
+    assert is_copy(block, later, sealed=True)
+    assert not is_copy(block, later, sealed=False)
+    for node in (block, later):
+        footer_in(node)["nid"] = 10  # no inode
+    assert not is_copy(block, later, sealed=True)
 
 
 def test_a_sound_volume_is_behind_nothing() -> None:

@@ -93,7 +93,7 @@ def must_be_believable(volume: Volume) -> None:
         last = geo.blocks_per_seg if alloc_type == LFS else min(blkoff + 1, geo.blocks_per_seg)
         in_use = np.flatnonzero(sit.valid(np.arange(start + blkoff, start + last)))
         if in_use.size:
-            where = Where(area="cp", blkaddr=start + blkoff + int(in_use[0]), segno=segno)
+            where = Where(area="main", blkaddr=start + blkoff + int(in_use[0]), segno=segno)
             raise Corrupt(where, f"the {CURSEG_NAMES[kind]} log goes on in a block that is in use; run f2tools fsck")
 
 

@@ -7,6 +7,8 @@ old.  Nodes that were written after the checkpoint do not count, whether they we
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 
 from f2tools.f2fs.layout.constants import F2FS_INLINE_DATA, F2FS_INLINE_DENTRY, LFS, NR_CURSEG_DATA_TYPE
@@ -20,7 +22,14 @@ from f2tools.fsck.facts.scan import Scan
 
 
 def newer_copies(scan: Scan) -> dict[int, LostNode]:
-    """nid -> the newest copy of a node that the table has an older one of; looks through all that was written."""
+    """nid -> the newest copy of a node that the table has an older one of; looked for once in all that was written."""
+    found = _KEPT.get(scan)
+    if found is None:
+        found = _KEPT[scan] = _newer_copies(scan)
+    return found
+
+
+def _newer_copies(scan: Scan) -> dict[int, LostNode]:
     version = scan.image.journals_of if scan.image.journals_of >= 0 else scan.image.cp.checkpoint_ver
     version &= CP_VER_LOW
     ages = (version - low_cp_ver(scan.footer)) & CP_VER_LOW
@@ -70,3 +79,6 @@ def addresses_hold(image: Image, nid: int, copy: LostNode) -> bool:
     named, _ = named_by_summaries(image, blkaddrs.tolist())
     others = np.count_nonzero((named != 0) & (named != nid))
     return bool(2 * others <= blkaddrs.size)
+
+
+_KEPT: WeakKeyDictionary[Scan, dict[int, LostNode]] = WeakKeyDictionary()  # as long as the scan is of use

@@ -11,6 +11,7 @@ from f2tools.device.vectors import distinct
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     F2FS_COMPRESS_RELEASED,
+    F2FS_FEATURE_INODE_CHKSUM,
     F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
     FADVISE_ENCRYPT_BIT,
@@ -260,7 +261,7 @@ def _newer_nodes(work: Work) -> int:
         segno, at = divmod(int(scan.addr[row]) - geo.main_blkaddr, geo.blocks_per_seg)
         free = not np.unpackbits(work.image.sit.valid_map(np.array([segno]))[0])[at]
         block = work.image.block(int(scan.addr[row]))
-        if _is_copy(block, work.image.block(best.blkaddr)):
+        if is_copy(block, work.image.block(best.blkaddr), bool(geo.feature & F2FS_FEATURE_INODE_CHKSUM)):
             continue
         own = int(low_cp_ver(footer_in(block)))
         before = int(geo.segno(best.blkaddr)) == segno and best.blkaddr < scan.addr[row]  # a log goes upwards
@@ -269,17 +270,17 @@ def _newer_nodes(work: Work) -> int:
     return count
 
 
-def _is_copy(block: NDArray[np.uint8], other: NDArray[np.uint8]) -> bool:
+def is_copy(block: NDArray[np.uint8], other: NDArray[np.uint8], sealed: bool) -> bool:
     """Whether a node's block was copied from another, as out of the chain of what was fsync'ed.
 
-    Then the two differ at most in what says when and before which it was written, and so in the checksum.
+    Then the two differ at most in what says when and before which it was written, and so in the checksum, where inodes
+    are `sealed` by one: else an address stands there.
     """
     footer = block.size - NodeFooter.size
-    may = [
-        (footer + NodeFooter.offset_of("cp_ver"), 8),
-        (footer + NodeFooter.offset_of("next_blkaddr"), 4),
-        (INODE_ADDR_OFFSET + InodeExtra.offset_of("i_inode_checksum"), 4 if looks_like_inode(block) else 0),
-    ]
+    may = [(footer + NodeFooter.offset_of("cp_ver"), 8), (footer + NodeFooter.offset_of("next_blkaddr"), 4)]
+    own = footer_in(block)
+    if sealed and own["nid"] == own["ino"]:
+        may.append((INODE_ADDR_OFFSET + InodeExtra.offset_of("i_inode_checksum"), 4))
     differs = block != other
     for offset, length in may:
         differs[offset : offset + length] = False
