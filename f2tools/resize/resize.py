@@ -35,7 +35,7 @@ from f2tools.f2fs.volume.super import choose_superblock, devices_of, must_be_in_
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.balance import DIRTY_NODES_HELD
 from f2tools.f2fs.write.gc import Pinned, make_room
-from f2tools.f2fs.write.trusted import Obstacle
+from f2tools.f2fs.write.trusted import Obstacle, must_be_writable
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.options import human_size
 from f2tools.resize.lay import lay_down, superblock_for, switch
@@ -175,6 +175,8 @@ def resize(
     else goes wrong, the volume holds everything that it held.
     """
     tell = advance or (lambda count: None)
+    with Volume(NotClosed(device)) as volume:  # what an interrupted run left is no contradiction
+        must_be_writable(volume, despite=("too_long",))
     heal_superblocks(device)
     # closing it makes safe what a crash left to recover
     with WritableVolume(NotClosed(device), despite=LAID_ANEW) as volume:

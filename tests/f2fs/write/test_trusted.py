@@ -76,7 +76,10 @@ def test_tables_that_call_free_what_is_in_use_are_not_written_by(name: str, tmp_
     before = image.read_bytes()
     with pytest.raises(Corrupt, match=said):
         open_for_writing(image)
-    for words in (["touch", f"{image}:/new"], ["clean", image], ["clean", "--discard", image], ["defrag", image]):
+    for words in (
+        ["touch", f"{image}:/new"], ["clean", image], ["clean", "--discard", image], ["defrag", image],
+        ["resize", "--no-check", image, "1G"], ["resize", "--no-check", image, "minimum"],
+    ):  # fmt: skip
         refused = f2(*words)
         assert refused.code == 1, words
         assert said in refused.err, words
