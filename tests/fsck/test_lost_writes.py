@@ -19,19 +19,20 @@ from f2tools.device import open_device
 from f2tools.device.wrappers import StaysOpen
 from f2tools.dump.manifest import manifest
 from f2tools.f2fs.layout.checkpoint import Checkpoint
-from f2tools.f2fs.layout.constants import CURSEG_HOT_NODE, CURSEG_WARM_NODE
+from f2tools.f2fs.layout.constants import CURSEG_HOT_NODE, CURSEG_WARM_NODE, F2FS_ROOT_INO
 from f2tools.f2fs.layout.footers import CP_VER_LOW, footer_in, footer_of
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.volume.checkpoint import resealed
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.recovered import open_recovered
+from f2tools.f2fs.write.volume import open_for_writing
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image, open_image
 from f2tools.fsck.findings import Severity
-from f2tools.fsck.repair.find import is_copy
+from f2tools.fsck.repair.copies import is_copy
 from tests import judges
 from tests.dump.craft import f2
-from tests.f2fs.write.volumes import Above, fresh
+from tests.f2fs.write.volumes import Above, fresh, reading
 from tests.fsck import lost_writes
 from tests.fsck.craft import Patient, codes, examine
 from tests.fsck.test_kernel import MOUNT
@@ -183,6 +184,34 @@ def test_what_is_recovered_in_memory_is_no_newer_for_that(tmp_path: Path) -> Non
         said = f2("dump", "ls", "--recovered", image)
         assert said.code == 0
         assert said.err.count("f2tools fsck -y --undo FILE") == 1
+
+
+@pytest.mark.parametrize("new", [b"", b"a few words"], ids=["empty", "inline"])
+def test_a_new_file_does_not_get_the_blocks_of_a_deleted_one_that_had_its_number(new: bytes, tmp_path: Path) -> None:
+    """The table of segments still has them, as the journals are lost, and the node that the other leads to is, too."""
+    image = tmp_path / "image"
+    assert f2("mkfs", "--size", "256M", image).code == 0
+    with open_for_writing(image) as volume:
+        for number in range(60):  # more than a journal has room for
+            volume.create(F2FS_ROOT_INO, b"%d" % number, 0o644)
+        ino = volume.create(F2FS_ROOT_INO, b"deleted", 0o644)
+        volume.write(ino, 0, b"deleted" * 1000)
+    with open_for_writing(image) as volume:  # whole segments, so that summaries are written
+        for number in range(8):
+            volume.write(volume.create(F2FS_ROOT_INO, b"large%d" % number, 0o644), 0, os.urandom(3 << 20))
+    with reading(image) as volume:
+        lost = volume.nat.lookup(ino)[2]
+    with open_for_writing(image) as volume:
+        volume.unlink(F2FS_ROOT_INO, b"deleted")
+    with open_for_writing(image) as volume:
+        assert volume.create(F2FS_ROOT_INO, b"new", 0o644) == ino
+        volume.write(ino, 0, new)
+    with reading(image) as volume:
+        journals = volume.pack.sum_blkaddr
+    change(image, [(blkaddr * 4096, bytes(4096)) for blkaddr in (journals, lost)])
+    assert f2("fsck", "-y", image).code == 1
+    assert f2("dump", "cat", image, "/new").out == new
+    assert f2("fsck", image).code == 0
 
 
 def test_a_copy_of_a_node_differs_in_no_address() -> None:

@@ -20,7 +20,6 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.footers import CP_VER_LOW, footer_in, low_cp_ver
 from f2tools.f2fs.layout.nat import NatBlock
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.fsck.checks.checkpoint import count_inodes
 from f2tools.fsck.checks.clusters import Clusters
 from f2tools.fsck.checks.summary import named_by_summaries, summaries_of
@@ -42,6 +41,7 @@ from f2tools.fsck.plans import (
     TakeNewer,
 )
 from f2tools.fsck.problems import NODE_MISSING, NODE_TWICE
+from f2tools.fsck.repair.copies import is_copy
 from f2tools.fsck.repair.work import Work
 
 PLACEHOLDER = 1  # block address of nids that have no node
@@ -268,23 +268,6 @@ def _newer_nodes(work: Work) -> int:
         if free and (best.cp_ver > own or (best.cp_ver == own and not before and not work.guesses.journals_lost)):
             count += work.take(nid, best)
     return count
-
-
-def is_copy(block: NDArray[np.uint8], other: NDArray[np.uint8], sealed: bool) -> bool:
-    """Whether a node's block was copied from another, as out of the chain of what was fsync'ed.
-
-    Then the two differ at most in what says when and before which it was written, and so in the checksum, where inodes
-    are `sealed` by one: else an address stands there.
-    """
-    footer = block.size - NodeFooter.size
-    may = [(footer + NodeFooter.offset_of("cp_ver"), 8), (footer + NodeFooter.offset_of("next_blkaddr"), 4)]
-    own = footer_in(block)
-    if sealed and own["nid"] == own["ino"]:
-        may.append((INODE_ADDR_OFFSET + InodeExtra.offset_of("i_inode_checksum"), 4))
-    differs = block != other
-    for offset, length in may:
-        differs[offset : offset + length] = False
-    return not differs.any()
 
 
 def _leads_astray(work: Work, nid: int, ofs: int, blkaddr: int, lost: int) -> bool:

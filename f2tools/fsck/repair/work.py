@@ -39,9 +39,7 @@ from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, Extent, InodeExtra, Node
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import branches, leads_to_nodes, number_of
 from f2tools.f2fs.volume.dentries import DentryArea, name_hash
-from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.fsck.checks.recovery import synced_blocks
-from f2tools.fsck.checks.summary import named_by_summaries
 from f2tools.fsck.checks.tree import lost_inline
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.leaks import LostNode, leaks_of
@@ -49,6 +47,7 @@ from f2tools.fsck.facts.nodes import DIRECT, DOUBLE, MISSING, UNKNOWN
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import EntryPlan
+from f2tools.fsck.repair.copies import extra_size, is_whole, room_in
 from f2tools.fsck.repair.guesses import Guesses
 from f2tools.fsck.repair.room import Room
 from f2tools.fsck.repair.surgery import Surgery, nat_at
@@ -121,6 +120,7 @@ class Work:
         """
         free = self.scan.row_of(nid) < 0
         mine = self.lost_addresses(nid)
+        before = self.surgery.nat(nid)[2]
         for found in self.leaks.old_nodes(nid):
             if (inode and found.ino != nid) or (free and not mine and not self.wanted(nid, found)):
                 continue
@@ -130,7 +130,8 @@ class Work:
             self.guesses.older.add(found.ino)
             self._leave_taken(nid, found)
             maps = found.ino == nid or not leads_to_nodes(found.offset, self.image.geo.addrs_per_block)
-            if mine and maps and not _is_whole(self, nid, found):
+            block, journals_lost = self.surgery.read(found.blkaddr), self.guesses.journals_lost
+            if mine and maps and not (journals_lost and is_whole(self.image, block, found, before)):
                 self.take_back(nid, mine)
             if found.ino == nid:
                 self._make_room(nid)
@@ -303,7 +304,7 @@ class Work:
             return
         block = self.surgery.read(blkaddr)
         inode = inode_in(block)
-        size = self.size_of_nodes(ino, _room_in(block, self.image.geo))
+        size = self.size_of_nodes(ino, room_in(block, self.image.geo))
         if int(inode["i_size"]) <= size - self.image.geo.block_size:
             set_field(block, "i_size", size)
             self.guesses.sized.add(ino)
@@ -336,7 +337,7 @@ class Work:
         assert blkaddr is not None
         block = self.surgery.read(blkaddr)
         is_inode = self.surgery.nat(nid)[1] == nid
-        room = _room_in(block, self.image.geo) if is_inode else self.image.geo.addrs_per_block
+        room = room_in(block, self.image.geo) if is_inode else self.image.geo.addrs_per_block
         addresses = {ofs: address for ofs, address in addresses.items() if ofs < room}
         if not addresses:
             return
@@ -344,7 +345,7 @@ class Work:
         base = 0
         if is_inode:
             inode["i_inline"] &= ~(F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) & 0xFF
-            base = INODE_ADDR_OFFSET + _extra_size(block)
+            base = INODE_ADDR_OFFSET + extra_size(block)
         for ofs, address in addresses.items():
             block[base + 4 * ofs : base + 4 * ofs + 4] = np.frombuffer(address.to_bytes(4, "little"), np.uint8)
         if is_inode:
@@ -509,17 +510,6 @@ class Work:
         return True
 
 
-def _extra_in(block: NDArray[np.uint8]) -> Any:
-    """The extra attributes of an inode's block, as if it had them all."""
-    return InodeExtra.table(block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + InodeExtra.size])[0]
-
-
-def _extra_size(block: NDArray[np.uint8]) -> int:
-    """Bytes of extra attributes that an inode's block has; 0 where the size is impossible."""
-    size = int(_extra_in(block)["i_extra_isize"])
-    return size if inode_in(block)["i_inline"] & F2FS_EXTRA_ATTR and size <= InodeExtra.size else 0
-
-
 def named(work: Work, ino: int, found: LostNode) -> bool:
     """Whether an entry leads to an inode of that type which this copy of it remembers."""
     entries = work._names.get(ino, [])
@@ -535,32 +525,6 @@ def named(work: Work, ino: int, found: LostNode) -> bool:
         ):
             return True
     return False
-
-
-def _is_whole(work: Work, nid: int, found: LostNode) -> bool:
-    """Whether no summary contradicts the addresses of a copy of a node that may be newer than the segment table.
-
-    The table is older than the log where the journals are gone; with them went the summaries of the open logs, which
-    are blank then, or older: the node may have its blocks at other places.
-    """
-    if not work.guesses.journals_lost:
-        return False
-    block, base, room = work.surgery.read(found.blkaddr), 0, work.image.geo.addrs_per_block
-    if found.ino == nid:
-        base, room = INODE_ADDR_OFFSET + _extra_size(block), _room_in(block, work.image.geo)
-    words = block[base : base + 4 * room].view("<u4").astype(np.int64)
-    places = np.flatnonzero(work.image.geo.in_main(words))
-    nids, _ = named_by_summaries(work.image, words[places].tolist())
-    return bool(places.size and ((nids == 0) | (nids == nid)).all())
-
-
-def _room_in(inode: NDArray[np.uint8], geo: Geometry) -> int:
-    """How many addresses an inode's block has room for."""
-    extra = _extra_size(inode)
-    words = DEFAULT_INLINE_XATTR_ADDRS if inode_in(inode)["i_inline"] & F2FS_INLINE_XATTR else 0
-    if extra and geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
-        words = int(_extra_in(inode)["i_inline_xattr_size"])
-    return max(0, geo.addrs_per_inode - extra // 4 - words)
 
 
 def set_field(block: NDArray[np.uint8], name: str, value: int) -> None:
