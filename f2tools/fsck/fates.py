@@ -247,6 +247,8 @@ class _Judge:
             if path is not None and not self._moved(path, ino, new):
                 self._lost(path, ino, _type_of(int(first.entries["type"][entry])))
         for path, ino in sorted(self._losses.names.items()):
+            if ino in self._guesses.deleted:
+                continue
             if not any(item.path == path for item in self._gone) and not self._moved(path, ino, new):
                 self._lost(path, ino, "file")
         for ino, paths in sorted(new.items()):

@@ -571,7 +571,8 @@ NODE_KIND = _problem(
 NODE_STRAY = _problem(
     "F010", "node-stray-block", ERROR, "the block is not the node that the table says",
     "The NAT leads to a block whose footer names another nid of another inode, or nothing.",
-    "the node is searched by its footer; else the entry is cleared",
+    "the node is searched by its footer; an older copy keeps nothing that the tables have free, where these have all "
+    "that the checkpoint counts; else the entry is cleared",
     plans=(JudgeFooter,),
 )  # fmt: skip
 
@@ -586,7 +587,7 @@ INODE_MODE = _problem(
 INODE_LINKS = _problem(
     "I002", "inode-links", ERROR, "link count is not the number of names",
     "Too low and the file is freed while a name is left; too high and it is never freed. An orphan has none.",
-    "counted anew",
+    "a name too many that is only in an older copy of a directory is removed; else counted anew",
     plans=(SetLinks, SetFieldLast),
 )  # fmt: skip
 DIR_LINKS = _problem(
@@ -863,7 +864,8 @@ FILE_CUT_OFF = _problem(
 DENTRY_INODE = _problem(
     "D001", "dentry-inode", ERROR, "a directory entry leads to no inode",
     "The name can be listed, and whatever is done with it fails.",
-    "the inode is searched by its footer; else the entry is removed",
+    "the inode is searched by its footer, but not where the directory is an older copy and all inodes are there: then "
+    "the file was deleted since; else the entry is removed",
     plans=(FindTarget,),
 )  # fmt: skip
 DENTRY_TYPE = _problem(

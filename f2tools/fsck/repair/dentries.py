@@ -43,6 +43,7 @@ from f2tools.fsck.plans import (
     MendName,
     SetDotTarget,
     SetHash,
+    SetLinks,
     SetTarget,
     SetType,
 )
@@ -277,6 +278,24 @@ def remove_dentry(work: Work, finding: Finding, plan: EntryPlan) -> bool:
 
     work.note(finding, "entry removed")
     return work.edit_area(plan, change)
+
+
+def drop_older_names(work: Work, finding: Finding, plan: SetLinks) -> bool:
+    """Remove the names that a file has in older copies of directories, where without them it has as many as links.
+
+    They were removed, or the file moved, since.
+    """
+    row, table = work.scan.inode_row(plan.ino), work.tree.entries
+    if row < 0 or plan.ino in work.guesses.older:
+        return False
+    entries = work.tree.entries_to(row).tolist()
+    dirs = {entry: work.tree.ino(int(table["dir"][entry])) for entry in entries}
+    older = [entry for entry in entries if dirs[entry] in work.guesses.older]
+    if not older or len(entries) - len(older) != int(finding.found or 0):
+        return False
+    for entry in older:
+        remove_dentry(work, finding, EntryPlan(dirs[entry], int(table["blkaddr"][entry]), int(table["slot"][entry])))
+    return True
 
 
 def add_dots(work: Work, finding: Finding, plan: AddDots | FillDirectory) -> bool:

@@ -77,6 +77,9 @@ def missing_inode(work: Work, finding: Finding, plan: FindTarget) -> bool:
     target = plan.target
     if target in work.made or bad_block(work, target):
         return False  # its block is judged first
+    if _was_deleted(work, plan):
+        work.guesses.deleted.add(target)
+        return remove_dentry(work, finding, plan)
     if 3 < target < work.image.geo.max_nid and was_dir(work, target):
         if work.surgery.node_addr(target) is not None and work.scan.row_of(target) >= 0:
             return False
@@ -86,6 +89,14 @@ def missing_inode(work: Work, finding: Finding, plan: FindTarget) -> bool:
         work.note(finding, f"nid {target} found by its footer")
         return True
     return (free and rebuild_file(work, finding, target)) or remove_dentry(work, finding, plan)
+
+
+def _was_deleted(work: Work, plan: FindTarget) -> bool:
+    """Whether an entry in an older copy of a directory leads to what was deleted since: nothing else speaks for it."""
+    if plan.dir not in work.guesses.older or not work.all_nodes_are_there or work.scan.row_of(plan.target) >= 0:
+        return False
+    known = work.leaks.node(plan.target) is not None or work.lost_addresses(plan.target)
+    return not known and not (work.scan.inodes["pino"] == plan.target).any()
 
 
 def bad_block(work: Work, nid: int) -> bool:

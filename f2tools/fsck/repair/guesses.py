@@ -15,6 +15,7 @@ class Guesses:
     made: set[int] = field(default_factory=set)  # inodes that are made anew: size, mode, owner and times
     sized: set[int] = field(default_factory=set)  # inodes whose i_size comes from the blocks that they have
     older: set[int] = field(default_factory=set)  # inodes of which a node is an older copy from the log
+    deleted: set[int] = field(default_factory=set)  # inodes that only an older directory still names
     doubtful: dict[int, str] = field(default_factory=dict)  # inodes of files that may not be whole, and why
     strays: set[int] = field(default_factory=set)  # inodes with an address that is another's, and stays
     changed: bool = False  # whether a repair has looked for, set or made anything but what misleads all others

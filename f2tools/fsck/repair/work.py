@@ -47,7 +47,7 @@ from f2tools.fsck.facts.nodes import DIRECT, DOUBLE, MISSING, UNKNOWN
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import EntryPlan
-from f2tools.fsck.repair.copies import extra_size, is_whole, room_in
+from f2tools.fsck.repair.copies import all_blocks_are_there, extra_size, is_whole, leave_freed, room_in
 from f2tools.fsck.repair.guesses import Guesses
 from f2tools.fsck.repair.room import Room
 from f2tools.fsck.repair.surgery import Surgery, nat_at
@@ -116,10 +116,12 @@ class Work:
         """Let the NAT lead to an older copy of a node, its addresses corrected by the summaries of lost blocks.
 
         A nid that is free is only believed to have been in use where something else says so: the log is full of what
-        was deleted.
+        was deleted.  Where the tables have all that the checkpoint counts, it was, and free blocks are not its own.
         """
         free = self.scan.row_of(nid) < 0
         mine = self.lost_addresses(nid)
+        if free and not mine and self.all_nodes_are_there:
+            return False
         before = self.surgery.nat(nid)[2]
         for found in self.leaks.old_nodes(nid):
             if (inode and found.ino != nid) or (free and not mine and not self.wanted(nid, found)):
@@ -133,10 +135,36 @@ class Work:
             block, journals_lost = self.surgery.read(found.blkaddr), self.guesses.journals_lost
             if mine and maps and not (journals_lost and is_whole(self.image, block, found, before)):
                 self.take_back(nid, mine)
+            if self.all_nodes_are_there and all_blocks_are_there(self.image, found):
+                self._leave_freed(nid)
             if found.ino == nid:
                 self._make_room(nid)
             return True
         return False
+
+    @cached_property
+    def all_nodes_are_there(self) -> bool:
+        """Whether the table has as many nodes as the checkpoint counts: one that it has not was deleted."""
+        if self.guesses.journals_lost or self.guesses.pack_derived:
+            return False
+        return self.scan.nid.size == self.image.cp.valid_node_count
+
+    def _leave_freed(self, nid: int) -> None:
+        """Leave out of an older copy of a node what the tables have free: blocks, nodes, and with the last its end."""
+        blkaddr = self.surgery.node_addr(nid)
+        assert blkaddr is not None
+        block, ino = self.surgery.read(blkaddr), self.surgery.nat(nid)[1]
+        before = int(inode_in(block)["i_size"])
+        if not leave_freed(self.scan, block, ino == nid, self._is_free):
+            return
+        if ino == nid:
+            if int(inode_in(block)["i_size"]) < before:
+                self.guesses.sized.add(nid)
+            self.surgery.seal(block)
+        self.surgery.write(blkaddr, block)
+
+    def _is_free(self, nid: int) -> bool:
+        return self.scan.row_of(nid) < 0 and self.leaks.node(nid) is None and not self.lost_addresses(nid)
 
     def wanted(self, nid: int, found: LostNode) -> bool:
         """Whether the other copy of the table, a name or a pointer speaks for a copy of a node whose nid is free."""
