@@ -24,8 +24,9 @@ from f2tools.f2fs.layout.footers import CP_VER_LOW, footer_in, footer_of
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.volume.checkpoint import resealed
 from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.policy import Policy
 from f2tools.f2fs.write.recovered import open_recovered
-from f2tools.f2fs.write.volume import open_for_writing
+from f2tools.f2fs.write.volume import WritableVolume, open_for_writing
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image, open_image
 from f2tools.fsck.findings import Severity
@@ -212,6 +213,20 @@ def test_a_new_file_does_not_get_the_blocks_of_a_deleted_one_that_had_its_number
     assert f2("fsck", "-y", image).code == 1
     assert f2("dump", "cat", image, "/new").out == new
     assert f2("fsck", image).code == 0
+
+
+def test_the_first_of_two_blocks_of_summaries_is_enough_to_tell_that_the_journals_are_lost(tmp_path: Path) -> None:
+    """What stands in the second one is of the same log, and says nothing of the journals."""
+    image = fresh(tmp_path)
+    with WritableVolume(open_device(image, write=True), Policy(active_logs=2)) as volume:
+        volume.write(volume.create(F2FS_ROOT_INO, b"file", 0o644), 0, os.urandom(460 * 4096))
+    with reading(image) as volume:
+        table, journals = volume.sit, volume.pack.sum_blkaddr
+        assert not volume.summaries.journals_lost(volume.cp, lambda: table)
+    change(image, [(journals * 4096, bytes(4096))])
+    with reading(image) as volume:
+        assert volume.summaries.cursegs[0].entries["nid"].any()
+        assert volume.summaries.journals_lost(volume.cp, lambda: table)
 
 
 def test_a_copy_of_a_node_differs_in_no_address() -> None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import random
+import struct
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from f2tools.device import open_device
+from f2tools.device.changes.overlay import Overlay
+from f2tools.device.wrappers import StaysOpen
 from f2tools.dump.manifest import manifest
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.write.holes import FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE
-from f2tools.f2fs.write.volume import open_for_writing
+from f2tools.f2fs.write.volume import WritableVolume, open_for_writing
+from f2tools.fsck.check import check
+from f2tools.fsck.facts.image import open_image
 from tests import judges
 from tests.dump.craft import f2
 from tests.f2fs.write.volumes import fresh, reading
@@ -122,3 +131,39 @@ def test_where_inodes_are_missing_what_an_older_directory_names_is_looked_for(tm
     assert f2("fsck", "-y", image).code == 1
     assert _tree(image) == wanted
     assert f2("fsck", image).code == 0
+
+
+def test_copies_of_directories_that_no_checkpoint_had_keep_no_name_from_being_set_right(tmp_path: Path) -> None:
+    """They are newer than what the table leads to, and lie where the log was before a crash."""
+    image = fresh(tmp_path, "--size 128M")
+    with open_for_writing(image) as volume:
+        dirs = [volume.mkdir(F2FS_ROOT_INO, b"%d" % number, 0o755) for number in range(700)]
+        for number in range(20):
+            volume.write(volume.create(dirs[number], b"keep%d" % number, 0o644), 0, b"%d" % number)
+    crashed = Overlay(open_device(image))
+    volume = WritableVolume(StaysOpen(crashed))
+    for round_ in range(3):
+        for directory in dirs:
+            volume.create(directory, b"new%d" % round_, 0o644)
+    del volume
+    crashed.apply(open_device(image, write=True))
+    for _ in range(2):  # both packs are of after the crash
+        with open_for_writing(image) as volume:
+            volume.create(dirs[0], os.urandom(8).hex().encode(), 0o644)
+    wanted = _tree(image)
+    with closing(open_image(image)) as opened:
+        heads = [pack.blkaddr * 4096 + 8 for pack in opened.packs]
+        tree = check(opened).tree
+        assert tree is not None
+        places = {tree.name(entry): tree.entries[entry] for entry in np.flatnonzero(tree.named).tolist()}
+    row = places[b"keep7"]
+    with image.open("r+b") as file:
+        for head in heads:
+            file.seek(head)
+            file.write(b"\xff\xff")
+        file.seek(int(row["blkaddr"]) * 4096)
+        at = file.read(4096).index(struct.pack("<IH", int(row["ino"]), len(b"keep7")))
+        file.seek(int(row["blkaddr"]) * 4096 + at)
+        file.write(struct.pack("<I", int(places[b"keep3"]["ino"])))
+    assert f2("fsck", "-y", image).code == 1
+    assert _tree(image) == wanted

@@ -83,6 +83,7 @@ class Summaries:
         self._geo = geo
         self._layout = SummaryBlock.at(geo.sum_block_size)
         self.cursegs: list[CursegSummary] = []
+        self._beside_journals: dict[int, int] = {}  # log -> entries of it in the block that has the journals, too
         self._beside: list[Rows] = []  # owners of blocks, as they stand beside the journals
         raw_nat, raw_sit = self._read_cursegs(pack)
         self.journals = self._parse_journals(raw_nat, raw_sit)
@@ -128,6 +129,7 @@ class Summaries:
         for kind, count in enumerate(needed):
             entries = np.zeros(geo.blocks_per_seg, Summary.dtype)
             entries[:count] = stream[at : at + count]
+            self._beside_journals[kind] = max(0, min(count, in_first - at))
             at += count
             segno, blkoff, alloc_type = pack.curseg(kind)
             self.cursegs.append(
@@ -201,10 +203,14 @@ class Summaries:
         return nodes != cp.valid_node_count or any(self._lacks_owners(log, table) for log in self.cursegs)
 
     def _lacks_owners(self, log: CursegSummary, table: Any) -> bool:
-        """Whether the summary of a log names no owner of any block, and some are in use."""
-        if log.entries["nid"][: log.next_blkoff].any() or not 0 <= log.segno < self._geo.segment_count_main:
+        """Whether the summary of a log names no owner of any block, and some are in use.
+
+        Of compact summaries only what stands in the block of the journals counts: another may be there.
+        """
+        end = min(log.next_blkoff, self._beside_journals.get(log.kind, log.next_blkoff))
+        if log.entries["nid"][:end].any() or not 0 <= log.segno < self._geo.segment_count_main:
             return False
-        return bool(np.unpackbits(table.valid_map(np.array([log.segno]))[0])[: log.next_blkoff].any())
+        return bool(np.unpackbits(table.valid_map(np.array([log.segno]))[0])[:end].any())
 
     # -- the SSA ------------------------------------------------------------------------------------------------
 

@@ -97,8 +97,11 @@ def own_target(work: Work, finding: Finding, plan: SetTarget) -> bool:
 
 
 def _directories_are_older(work: Work) -> bool:
-    """Whether the table leads to an older copy of any directory, as it does where the journals were lost."""
-    if not work.guesses.journals_lost:
+    """Whether the table leads to an older copy of any directory, as it does where the journals were lost.
+
+    Those of what is in use: only then is it set right (N007), and this comes to an end.
+    """
+    if not work.image.journals_lost:
         return False
     rows = [work.scan.inode_row(copy.ino) for copy in newer_copies(work.scan).values()]
     return any(stat.S_ISDIR(int(work.scan.inodes["mode"][row])) for row in rows if row >= 0)
