@@ -20,7 +20,7 @@ from f2tools.f2fs.volume.volume import open_volume
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import open_image
 from f2tools.fsck.findings import Severity
-from f2tools.fsck.problems import CATALOGUE, CP_LATER, CP_NEWER, FSYNC_REFUSED
+from f2tools.fsck.problems import CATALOGUE, CP_LATER, CP_NEWER, CP_PERHAPS_NEWER, FSYNC_REFUSED
 from f2tools.options import human_size
 from f2tools.remarks import said_of_waiting
 from f2tools.text import command_line, pasted
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from f2tools.fsck.check import CheckReport
 
 SHOWN = 5
+NEWER = (CP_NEWER.code, CP_PERHAPS_NEWER.code)
 FULL_PERCENT = 95
 LATER_LOST = (
     "The disk has lost a checkpoint, and the volume is as it was before; what was written since is not shown, and"
@@ -82,9 +83,10 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
         found.risks += [_sentence(text) for text in volume.warnings]
         found.risks += _risks(volume, waiting)
         lost = report.counts["H001"] or volume.device.missing_bytes
-        newer = next((finding for finding in report.findings if finding.code == CP_NEWER.code), None)
+        newer = next((finding for finding in report.findings if finding.code in NEWER), None)
         if newer is not None:
-            found.risks.append(f"A newer state was lost from sight with a checkpoint: {newer.found}.")
+            perhaps = "" if newer.code == CP_NEWER.code else ", or was never in one"
+            found.risks.append(f"A newer state was lost from sight with a checkpoint{perhaps}: {newer.found}.")
         if report.counts[CP_LATER.code]:
             found.risks.append(LATER_LOST)
     found.healthy = report.sound
@@ -100,7 +102,7 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
         found.steps = [(shorter, "makes the volume smaller by a segment or more; nothing else is wrong")]
     if newer is not None and container is None:
         goes_on = command_line("f2tools fsck -y --rescue", found.image, devices=devices)
-        found.steps = _with_newer(found.steps, "" if newer.note else goes_on)
+        found.steps = _with_newer(found.steps, "" if newer.note or newer.code != CP_NEWER.code else goes_on)
     if lost and container is not None:
         found.risks += [COPY_AGAIN] if COPY_AGAIN not in found.risks else []
         found.steps = found.steps[:1]  # what can be copied out
@@ -137,7 +139,9 @@ def _what(volume: Volume, encrypted: int) -> list[str]:
         f"{files:,} files and directories take {human_size(total - free)} of {human_size(total)}; "
         f"{human_size(free)} are free.",
         *([f"{encrypted:,} of them are encrypted."] if encrypted else []),
-        "It was unmounted properly." if volume.clean else "It was not unmounted: power was lost, or it is in use.",
+        "It was unmounted properly."
+        if volume.clean and not fsynced_files(volume)
+        else "It was not unmounted: power was lost, or it is in use.",
     ]
 
 
@@ -209,11 +213,12 @@ def _steps(
     steps: list[tuple[str, str]] = []
     if waiting:
         steps.append((command("f2tools recover", image), "shows what the next mount brings back"))
+    extract = "f2tools dump extract --recovered" if waiting else "f2tools dump extract"
     if encrypted:
         keys = "copies all files out; each --key FILE opens encrypted ones, which are left out without their keys"
-        steps.append((f"{command('f2tools dump extract', image)} --key FILE -o DIR", keys))
+        steps.append((f"{command(extract, image)} --key FILE -o DIR", keys))
     else:
-        steps.append((f"{command('f2tools dump extract', image)} -o DIR", "copies all files out"))
+        steps.append((f"{command(extract, image)} -o DIR", "copies all files out"))
     steps.append((command("f2tools undelete", image), "lists what was deleted and can come back"))
     return steps
 

@@ -19,7 +19,6 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.summary import ExtraInfo, SummaryBlock
 from f2tools.f2fs.volume.recovery import ended_cleanly, find_fsync_chain, fsynced_files
-from f2tools.f2fs.volume.summary import SHOWN_OLDER
 from f2tools.f2fs.volume.super import devices_of, error_names, extensions_of, label_of, stop_reasons, text_of
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def volume_info(vol: Volume) -> dict[str, Any]:
         "version": text_of(sb.version),
         "init_version": text_of(sb.init_version),
         "kbytes_written": _attempt(problems, lambda: kbytes_written(vol)),
-        "warnings": [*vol.warnings, *([SHOWN_OLDER] if vol.journals_lost else [])],
+        "warnings": [*vol.warnings, *filter(None, [vol.shown_older])],
         "problems": list(dict.fromkeys(problems)),
     }
 

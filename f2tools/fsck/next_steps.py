@@ -35,7 +35,7 @@ def say_given_up(path: str, newer: Newer, undo: str | None, *, dry_run: bool) ->
 def say_next_step(path: str, devices: tuple[str, ...], other: str, report: CheckReport) -> None:
     """What to do about damage, in the order in which nothing is lost by it; `other`: what was made over the volume."""
     fails = report.counts["H001"]  # some of it can't be read, and may be on another try
-    newer = next((finding for finding in report.findings if finding.code == "C018"), None)
+    newer = next((finding for finding in report.findings if finding.code in ("C018", "C019")), None)
     if other:
         click.echo(
             f"next: nothing, if {other} is what should be there; {command('fsck --salvage DIR', path)} copies"
@@ -88,7 +88,8 @@ def say_next_step(path: str, devices: tuple[str, ...], other: str, report: Check
     repairs = f"{command('fsck -y --undo', undo, path)} repairs"
     if newer is not None:
         goes_on = f"{command('fsck -y --rescue --undo', undo, path)} goes on from the newer one, or "
-        repairs = f"{'' if newer.note else goes_on}{repairs} and gives the newer one up, as a mount does"
+        whole = newer.code == "C018" and not newer.note
+        repairs = f"{goes_on if whole else ''}{repairs} and gives the newer one up, as a mount does"
     click.echo(f"{salvaged}; then {repairs}, and {command('undo', undo, path)} takes that back")
 
 

@@ -18,7 +18,6 @@ from f2tools.device.media.remote import is_url
 from f2tools.device.open import file_and_part, files_below
 from f2tools.errors import DeviceError, F2fsError, NotF2fs, Usage
 from f2tools.f2fs.volume.fscrypt import Keyring
-from f2tools.f2fs.volume.summary import LOST_SINCE, SHOWN_OLDER
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.recovered import recovered
 from f2tools.f2fs.write.volume import Policy, WritableVolume
@@ -85,8 +84,9 @@ def _read_only(request: MountRequest, volume_on: Callable[[Device], Volume]) -> 
 
 def _say_state(request: MountRequest, volume: Volume) -> None:
     request.warnings += volume.warnings
-    if volume.journals_lost and not any(LOST_SINCE in text for text in request.warnings):
-        request.warnings.append(SHOWN_OLDER)
+    what, *_ = volume.shown_older.partition(",")
+    if what and not any(what in text for text in request.warnings):
+        request.warnings.append(volume.shown_older)
 
 
 def _open_with_keys(request: MountRequest) -> AnyTree:
@@ -138,8 +138,10 @@ def _open_recovered(request: MountRequest) -> AnyTree | None:
     except NotF2fs:
         device.close()
         raise
-    except Exception:
+    except Exception as error:
         device.close()
+        why = getattr(error, "strerror", None) or str(error)
+        request.warnings.append(f"what was fsync'ed after the last checkpoint is not shown: {why}")
         return None  # then as it lies there
 
 

@@ -98,12 +98,11 @@ def recover(
 
 
 def _looked_at(image: str, devices: tuple[str, ...], checkpoint: Any, until: int | None) -> RecoveryPlan:
-    from f2tools.f2fs.volume.summary import SHOWN_OLDER
     from f2tools.f2fs.volume.volume import open_volume
     from f2tools.recover.plan import make_plan
 
     with open_volume(image, devices, checkpoint) as volume:
-        for text in [*volume.warnings, *([SHOWN_OLDER] if volume.journals_lost else [])]:
+        for text in [*volume.warnings, *filter(None, [volume.shown_older])]:
             click.echo(f"f2tools: note: {printable(text)}", err=True)
         plan = make_plan(volume, until)
         if checkpoint == "newest":

@@ -71,6 +71,8 @@ def test_what_a_crash_left_is_at_risk() -> None:
     assert found["healthy"] is True
     assert any("saved after the last checkpoint" in text for text in found["risks"])
     assert any(step["command"].startswith("f2tools recover") for step in found["steps"])
+    assert any(step["command"].startswith("f2tools dump extract --recovered") for step in found["steps"])
+    assert "It was unmounted properly." not in found["what"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 4096, b"text" * 4096])

@@ -30,8 +30,8 @@ def hit(name: str, what: str, directory: Path, *, newest: bool = True) -> Path:
         pack = volume.packs[volume.pack.index if newest else 1 - volume.pack.index]
         start, blocks = pack.blkaddr * SIZE, volume.geo.blocks_per_seg
     with image.open("r+b") as file:
-        if what == "tail":
-            file.seek(start + (pack.cp.cp_pack_total_block_count - 1) * SIZE + 9)
+        if what in ("tail", "version"):
+            file.seek(start + (pack.cp.cp_pack_total_block_count - 1) * SIZE + (9 if what == "tail" else 0))
             byte = file.read(1)[0]
             file.seek(-1, 1)
             file.write(bytes([byte ^ 1]))
@@ -68,7 +68,7 @@ def found(image: Path, code: str = "C018") -> list[dict[str, Any]]:
     return [row for row in rows(image) if row.get("code") == code]
 
 
-@pytest.mark.parametrize("what", ["tail", "head"])
+@pytest.mark.parametrize("what", ["tail", "version", "head"])
 @pytest.mark.parametrize("name", CRASHED)
 def test_it_is_told_of_and_copied(name: str, what: str, tmp_path: Path) -> None:
     image = hit(name, what, tmp_path)
@@ -83,6 +83,29 @@ def test_it_is_told_of_and_copied(name: str, what: str, tmp_path: Path) -> None:
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert not report["complete"]
     assert report["newer"]["complete"]
+
+
+@pytest.mark.parametrize("what", ["tail", "version", "head"])
+def test_it_is_not_written_over_and_whoever_reads_is_told(what: str, tmp_path: Path) -> None:
+    image = hit("crash-several", what, tmp_path)
+    before, told = image.read_bytes(), "a newer state lies behind a checkpoint that was hit"
+    for words in (
+        ["touch", f"{image}:/new"], ["cp", __file__, f"{image}:/new"], ["edit", image, "-c", "mkdir /new"],
+        ["clean", image], ["defrag", image], ["resize", "--no-check", image, "1G"], ["recover", "--apply", image],
+    ):  # fmt: skip
+        refused = f2(*words)
+        assert refused.code == 1, words
+        assert "a newer state lies behind" in refused.err, words
+        assert "f2tools fsck" in refused.err, words
+    for words in (["info", image], ["dump", "ls", image], ["recover", image]):
+        shown = f2(*words)
+        assert shown.code in (0, 4), words
+        assert told in shown.err, words
+        assert "recover --apply" not in shown.err, words
+    assert any(told in text for text in json.loads(f2("info", "--json", image).out)["info"]["warnings"])
+    assert image.read_bytes() == before
+    assert f2("fsck", "-y", image).code == 1  # gives it up, and says so
+    assert f2("touch", f"{image}:/new").code == 0
 
 
 def test_every_way_to_repair_says_what_is_given_up_and_what_brings_it_back(tmp_path: Path) -> None:

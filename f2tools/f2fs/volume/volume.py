@@ -41,10 +41,11 @@ from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.members import check_order
 from f2tools.f2fs.volume.nat import Nat
+from f2tools.f2fs.volume.newer import Newer, newer_state, newer_than_shown
 from f2tools.f2fs.volume.node import NodeReader
 from f2tools.f2fs.volume.sit import Sit
 from f2tools.f2fs.volume.stale import FEW, stale_nat
-from f2tools.f2fs.volume.summary import Summaries
+from f2tools.f2fs.volume.summary import SHOWN_OLDER, Summaries
 from f2tools.f2fs.volume.super import (
     SuperCopy,
     choose_superblock,
@@ -157,6 +158,24 @@ class Volume:
             if stale_nat(self.device, self.geo, self.pack, self.nat, most=FEW) is not None:
                 return True
         return self.summaries.journals_lost(self.cp, lambda: self.sit)
+
+    @cached_property
+    def newer(self) -> Newer | None:
+        """The state that is surely newer than the one shown, behind a checkpoint pack that is not usable any more."""
+        with suppress(F2fsError):  # what can't be read says nothing
+            found = newer_state(self.device, self.geo, self.packs, self.pack, self.nat, tuple)
+            return found if found is not None and found.sure else None
+        return None
+
+    @cached_property
+    def shown_older(self) -> str:
+        """Why what is shown may be older than what was written last, and what finds that; else empty."""
+        if self.journals_lost:
+            return SHOWN_OLDER
+        if self.newer is None:
+            return ""
+        finds = "`f2tools fsck --salvage DIR` copies out both, `f2tools fsck` says more (C018)"
+        return f"{newer_than_shown(self.newer)}, and is not shown; {finds}"
 
     @cached_property
     def sit(self) -> Sit:

@@ -17,21 +17,18 @@ import numpy as np
 from f2tools.errors import Corrupt, DeviceError, Unsupported, Where
 from f2tools.f2fs.layout.constants import (
     CP_DISABLED_FLAG,
-    CURSEG_HOT_DATA,
-    CURSEG_HOT_NODE,
-    CURSEG_NAMES,
     F2FS_FEATURE_RO,
-    LFS,
     NR_CURSEG_DATA_TYPE,
     NR_CURSEG_TYPE,
 )
+from f2tools.f2fs.volume.believable import must_be_believable
 from f2tools.f2fs.volume.checkpoint import Which, newer_unread
+from f2tools.f2fs.volume.newer import newer_than_shown
 from f2tools.f2fs.volume.stale import stale_nat
 from f2tools.f2fs.volume.summary import LOST_SINCE
 from f2tools.f2fs.volume.super import must_be_in_place, must_be_there, unknown_features
 from f2tools.f2fs.volume.volume import Volume
 
-OF_READ_ONLY = CURSEG_HOT_DATA, CURSEG_HOT_NODE  # the logs that a volume with the feature ro has
 # what would keep a volume from being written: the feature ro; a length beyond all block addresses; its tables
 Obstacle = Literal["ro", "too_long", "tables"]
 
@@ -59,6 +56,9 @@ def must_be_writable(volume: Volume, which: Which = "newest", despite: Collectio
     if lost or _stale(volume):
         where = Where(area="cp", blkaddr=volume.pack.sum_blkaddr)
         raise Corrupt(where, f"{LOST_SINCE}; run `f2tools fsck -y --undo FILE` before anything is written")
+    if which == "newest" and volume.newer is not None:
+        where = Where(area="cp", blkaddr=volume.packs[1 - volume.pack.index].blkaddr)
+        raise Corrupt(where, f"{newer_than_shown(volume.newer)}, and would be written over; run `f2tools fsck`")
     check_counts(volume)
     check_nodes(volume)
 
@@ -71,30 +71,6 @@ def must_be_known(volume: Volume, which: Which) -> None:
         raise DeviceError(f"checkpoint pack {pack.index + 1}, which may be the newest: {pack.unread}; {advice}")
     if volume.sit.problems:
         raise DeviceError(f"the SIT can't be read: {volume.sit.problems[0]}; {advice}")
-
-
-def must_be_believable(volume: Volume) -> None:
-    """Corrupt where a segment's count of valid blocks is not that of its bitmap, or a log goes on in blocks in use.
-
-    The kernel doesn't mount such a volume; see check_block_count() in fs/f2fs/segment.h and sanity_check_curseg() in
-    fs/f2fs/segment.c.
-    """
-    sit, geo = volume.sit, volume.geo
-    wrong = np.flatnonzero(sit.counts != sit.vblocks)
-    if wrong.size:
-        segno = int(wrong[0])
-        said = f"{int(sit.vblocks[segno])} valid blocks, and {int(sit.counts[segno])} in its bitmap"
-        raise Corrupt(Where(area="sit", segno=segno), f"the segment table says {said}; run f2tools fsck")
-    for kind in range(NR_CURSEG_TYPE):
-        segno, blkoff, alloc_type = volume.pack.curseg(kind)
-        if not 0 <= segno < geo.segment_count_main or (geo.feature & F2FS_FEATURE_RO and kind not in OF_READ_ONLY):
-            continue
-        start = int(geo.start_block(segno))
-        last = geo.blocks_per_seg if alloc_type == LFS else min(blkoff + 1, geo.blocks_per_seg)
-        in_use = np.flatnonzero(sit.valid(np.arange(start + blkoff, start + last)))
-        if in_use.size:
-            where = Where(area="main", blkaddr=start + blkoff + int(in_use[0]), segno=segno)
-            raise Corrupt(where, f"the {CURSEG_NAMES[kind]} log goes on in a block that is in use; run f2tools fsck")
 
 
 def _stale(volume: Volume) -> bool:

@@ -16,6 +16,7 @@ import pytest
 from f2tools.dump.manifest import manifest
 from f2tools.errors import Corrupt
 from f2tools.f2fs.layout.constants import (
+    CURSEG_COLD_DATA,
     CURSEG_NAMES,
     CURSEG_WARM_DATA,
     F2FS_ROOT_INO,
@@ -27,6 +28,7 @@ from tests.dump.craft import f2
 from tests.f2fs.write.volumes import reading
 from tests.fsck.craft import Patient
 from tests.kernel.guest import Guest
+from tests.mount.mounted import mounted
 
 BASE = "base"
 Damage = Callable[[Patient], str]  # the damage, and what is said of it
@@ -114,6 +116,24 @@ def test_a_lost_block_of_the_segment_table_is_told_by_the_free_segments(tmp_path
     assert f2("fsck", "-y", image).code == 1
     assert f2("touch", f"{image}:/new").code == 0
     assert f2("dump", "cat", image, "/file").out == CONTENT
+
+
+def test_where_a_log_goes_on_in_blocks_in_use_what_was_fsynced_waits_for_a_repair(tmp_path: Path) -> None:
+    """Nothing sends to what is refused, and a mount that shows the checkpoint says so."""
+    patient = Patient("crash-sqlite-wal", tmp_path)
+    segno, blkoff, _ = patient.vol.pack.curseg(CURSEG_COLD_DATA)
+    _, entry = patient.sit_at(segno)
+    count = int(patient.vol.sit.vblocks[segno])
+    patient.put(entry, 1, (count + 1) & 0xFF)
+    patient.write(entry + 2 + blkoff // 8, bytes([0x80 >> blkoff % 8]))
+    patient.close()
+    said = f2("info", patient.path).err
+    assert "f2tools fsck -y --undo before.undo" in said
+    assert "recover" not in said
+    assert f2("recover", "--apply", patient.path).code == 1
+    with mounted(patient.path, tmp_path / "m", "-o", "ro", may_say="is not shown: main") as mount:
+        assert list(mount.directory.iterdir())
+    assert "what was fsync'ed after the last checkpoint is not shown" in (tmp_path / "m.log").read_text()
 
 
 @pytest.mark.parametrize("name", DAMAGES)
