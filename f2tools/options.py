@@ -60,7 +60,7 @@ class CheckCommand(click.Command):
         except Stopped:
             raise
         except (KeyboardInterrupt, click.Abort):
-            click.echo("f2tools: interrupted", err=True)
+            _say_interrupted()
             ctx.exit(CANCELLED)
         except click.exceptions.Exit:
             raise
@@ -483,10 +483,18 @@ def say_unknown(problems: Iterable[str]) -> None:
         click.echo(f"f2tools: warning: {printable(text)}; what depends on it is not known", err=True)
 
 
+def _say_interrupted() -> None:
+    """That a command was, and how its changes are taken back where they were kept."""
+    print("f2tools: interrupted", file=sys.stderr)
+    logs = sys.modules.get("f2tools.device.changes.undo")  # not imported for this
+    for way in logs.LEFT.values() if logs is not None else ():
+        print(f"f2tools: the image may be changed, all of it or in part; {printable_lines(way)}", file=sys.stderr)
+
+
 def say_error(error: BaseException) -> int:
     """Print what ended a command; the exit code for it.  docs/cli.md begins with what each of them means."""
     if isinstance(error, click.Abort | KeyboardInterrupt):
-        print("f2tools: interrupted", file=sys.stderr)
+        _say_interrupted()
         return INTERRUPTED
     if isinstance(error, click.ClickException):
         said, message = io.StringIO(), error.format_message()

@@ -64,6 +64,7 @@ class CheckReport:
     findings: list[Finding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     severities: Counter[Severity] = field(default_factory=Counter)
+    left_out: Counter[Severity] = field(default_factory=Counter)  # of what was found, and not wanted
     inodes: int = 0
     nodes: int = 0
     dentries: int = 0
@@ -87,6 +88,11 @@ class CheckReport:
     def sound(self) -> bool:
         """Whether nothing of severity WARNING or above was found."""
         return not any(count for severity, count in self.severities.items() if severity >= Severity.WARNING)
+
+    @property
+    def unwanted(self) -> int:
+        """How many findings of severity WARNING or above are left out of the report."""
+        return sum(count for severity, count in self.left_out.items() if severity >= Severity.WARNING)
 
     @property
     def errors(self) -> int:
@@ -119,6 +125,8 @@ def check(
         every.severities[finding.severity] += 1
         if wanted(finding.code):
             report.add(finding)
+        else:
+            report.left_out[finding.severity] += 1
     if report.tree is not None:
         report.findings = _with_paths(report.findings, report.tree)
     report.findings.sort(key=lambda item: (-item.severity, item.code, item.blkaddr or 0, item.nid or 0))

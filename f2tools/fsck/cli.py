@@ -123,7 +123,7 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 @click.option("--data", is_flag=True, help="Also read compressed and sealed files and hold them to their checksums.")
 @click.option("--json", "as_json", is_flag=True, help="Print a finding, repair or file a line, as JSON.")
 @click.option("--only", multiple=True, metavar="CODES", help="Report only these: N003, or N for all of a letter.")
-@click.option("--skip", multiple=True, metavar="CODES", help="Leave these out.")
+@click.option("--skip", multiple=True, metavar="CODES", help="Leave these out; the exit code is that of the others.")
 @click.option("-v", "--verbose", "--every", is_flag=True, help="Fold no list: every finding, repair and file.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N",
               help="Processes that check several images.  [default: one for each CPU]")  # fmt: skip

@@ -31,7 +31,9 @@ def summary_dict(image: str, report: CheckReport) -> dict[str, Any]:
     counts = {code: count for code, count in sorted(report.counts.items()) if count}
     seen = {"inodes": report.inodes, "nodes": report.nodes, "dentries": report.dentries}
     name = without_credentials(image)
-    return {"image": name, "sound": report.sound, "severities": severities, "counts": counts, **seen}
+    left_out = {"left_out": report.unwanted} if report.unwanted else {}
+    sound = report.sound and not report.unwanted
+    return {"image": name, "sound": sound, "severities": severities, "counts": counts, **left_out, **seen}
 
 
 def check_one(image: str, memory: int = DEFAULT_MEMORY, content: bool = False) -> Row:

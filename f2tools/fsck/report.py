@@ -34,7 +34,10 @@ def lines_of(report: CheckReport, name: str, geo: Geometry | None, everything: b
 def summary_of(report: CheckReport) -> str:
     """One line: the state of the volume."""
     seen = f"{report.inodes:,} inodes, {report.dentries:,} directory entries"
-    counts = report.severities
+    counts, more = report.severities, report.unwanted
+    others = f"; {more:,} other finding{'s' if more != 1 else ''} left out" if more else ""
+    if report.sound and others:
+        return f"nothing of what was asked for{others}; {seen}"
     if report.sound:
         notes = counts[Severity.INFO]
         return f"sound; {seen}" + (f"; {notes} note{'s' if notes != 1 else ''}" if notes else "")
@@ -43,7 +46,7 @@ def summary_of(report: CheckReport) -> str:
         for severity, word in _WORDS
         if counts[severity]
     ]
-    return f"DAMAGED: {', '.join(parts)}; {seen}"
+    return f"DAMAGED: {', '.join(parts)}{others}; {seen}"
 
 
 def damage_map(findings: list[Finding], geo: Geometry) -> Iterator[str]:

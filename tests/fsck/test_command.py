@@ -59,7 +59,13 @@ def test_codes_can_be_chosen(
 ) -> None:
     done = f2("fsck", "--json", *options, damaged("inode-blocks").path)
     assert done.code == code
-    assert {json.loads(line)["code"] for line in done.text.splitlines()[:-1]} == codes
+    *found, summary = [json.loads(line) for line in done.text.splitlines()]
+    assert {item["code"] for item in found} == codes
+    assert summary["sound"] is False
+    assert summary.get("left_out", 0) == (0 if code else 1)
+    said = f2("fsck", *options, damaged("inode-blocks").path).text
+    assert ("1 other finding left out" in said) is (code == 0)
+    assert "sound" not in said
 
 
 @pytest.mark.parametrize("options", [["--only", "Y9"], ["--no-such-option"], ["--memory", "much"]])

@@ -59,6 +59,7 @@ from f2tools.errors import DeviceError, Taken, Unsealed
 from f2tools.text import command_line
 
 BUFFER = 4 << 20
+LEFT: dict[str, str] = {}  # logs of this process with changes to take back, and how, for one that is interrupted
 
 _New = tuple[int, Data | tuple[int, int]]
 """(offset, what is written there, or the kind of a record and a length)."""
@@ -144,6 +145,7 @@ class UndoLog(Wrapper):
     def _changing(self) -> Generator[None, None, None]:
         """Around a change below: where it fails, the error says how to take back what was changed."""
         self._changed = True
+        LEFT[self.path] = self._way_back()
         try:
             yield
         except DeviceError as error:
