@@ -400,8 +400,9 @@ def extract(
         tops = [file_at(volume, path, follow=False) if path.startswith("ino:") else path for path in paths]
         with progress("extracting", _count(volume)) as bar:
             report = run(volume, target, tops, keep=keep, force=force, exclude=exclude, advance=bar.advance)
+        warnings = [*volume.warnings, *filter(None, [volume.shown_older])]
     if as_json:
-        print_json(report.as_dict())
+        print_json({**report.as_dict(), "warnings": warnings})
     else:
         taken = time.monotonic() - started
         for line in _extract_lines(report, taken):

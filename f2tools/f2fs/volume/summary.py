@@ -63,7 +63,10 @@ LOST_SINCE = (
     "the journals of the checkpoint are lost, or its tables older than its log, and files may be as an earlier"
     " checkpoint left them"
 )
-SHOWN_OLDER = f"{LOST_SINCE}; `f2tools fsck -y --undo FILE` finds what the log has of them since (N007)"
+SHOWN_OLDER = (
+    f"{LOST_SINCE}; `f2tools fsck -y --undo FILE` finds what the log has of them since (N007), and `f2tools fsck"
+    " --salvage DIR` copies that out"
+)
 
 
 @dataclass
