@@ -62,12 +62,22 @@ def parse_path(text: str, scripted: bool = False, only_inside: bool = False) -> 
 
 
 def _split(text: str) -> tuple[str, str, str]:
-    """(image, `:/`, path); of several places to cut, the first where the image is a file that exists."""
+    """(image, `:/`, path); of several places to cut, the first where the image is a file that exists, in a URL the
+    last."""
+    if "://" in text and _is_url(text):
+        image, colon, path = text.rpartition(":/")
+        return (text, "", "") if path.startswith("/") else (image, colon, path)
     at = -1
     while (at := text.find(":/", at + 1)) >= 0:
         if at and not os.path.isdir(text[:at]) and os.path.exists(text[:at]):
             return text[:at], ":/", text[at + 2 :]
     return text.partition(":/")
+
+
+def _is_url(text: str) -> bool:
+    from f2tools.device.media.remote import is_url
+
+    return is_url(text)
 
 
 def _begun(incomplete: str) -> list[CompletionItem]:

@@ -578,3 +578,8 @@ def test_files_that_do_not_say_their_size_are_copied_to_their_end(tmp_path: Path
         for options in ([], ["-a"]):
             done("cp", *options, source, f"{image}:/of-{number}")
             assert done("dump", "cat", image, f"/of-{number}") == content
+
+
+def test_a_url_is_no_image_called_as_its_scheme() -> None:
+    assert parse_path("http://host:80/card.img:/a/b") == Inside("http://host:80/card.img", b"/a/b")
+    assert parse_path("s3://bucket/card.img") == Outside("s3://bucket/card.img")
