@@ -55,7 +55,7 @@ class _Said(Enum):
 
     OLDER = "it is from before the checkpoint in use"
     NEXT = "it is the next one, and that was written to its end"
-    TORN = "it is the next one, and was written to its end, or its end was being written"
+    TORN = "it is the next one, and its end was hit, or not written"
     UNFINISHED = "it may be the next one, not written to its end"
     NOTHING = "nothing is left of it"
 
@@ -115,9 +115,9 @@ def _said_by(device: Device, geo: Geometry, pack: Pack, other: Pack) -> tuple[_S
         return _Said.NEXT if tails else _Said.OLDER, tails
     own = stored_crc(head, blocks[0].tobytes())
     tail = blocks[(head.cp_pack_total_block_count - 1) % geo.blocks_per_seg].tobytes()
-    first, last = (tail[at : at + SECTOR] == blocks[0].tobytes()[at : at + SECTOR] for at in (0, size - SECTOR))
+    last = tail[-SECTOR:] == blocks[0].tobytes()[-SECTOR:]
     # the checksum has come, and with it what stands beside it or the version; else it may have been torn
     written = stored_crc(head, tail) == own and (last or Checkpoint.parse(tail).checkpoint_ver == following)
     if tails or written:
         return _Said.NEXT, {own, *tails}
-    return _Said.TORN if first else _Said.UNFINISHED, {own}
+    return _Said.TORN, {own}  # nor is there what was before: `was_begun`
