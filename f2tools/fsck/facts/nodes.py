@@ -108,12 +108,18 @@ class NodeTable:
         return (footers["nid"] == nid) | (footers["ino"] == nid)
 
     def _other_nodes(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Nodes that the NAT alone calls inodes: the footer names a place in the file of another one that there is."""
+        """Nodes that the NAT alone calls inodes: the footer names a place in the file of another one that there is, or
+        is in all its fields that of another node of this one."""
         footer = self.footer[rows]
-        other = (footer["ino"] != self.nid[rows]) & (footer["flag"] >> OFFSET_BIT_SHIFT != 0)
+        below = footer["flag"] >> OFFSET_BIT_SHIFT != 0
+        other = (footer["ino"] != self.nid[rows]) & below
         if other.any():
             owners = self.rows_of(footer["ino"])
             other &= (owners >= 0) & (self.nat_ino[owners] == footer["ino"])
+        own = (footer["ino"] == self.nid[rows]) & (footer["nid"] != self.nid[rows]) & below
+        if own.any():
+            nodes = self.rows_of(footer["nid"])
+            other |= own & (nodes >= 0) & (self.nat_ino[nodes] == footer["ino"])
         return other
 
     def read_footers(self, rows: NDArray[np.int64]) -> None:

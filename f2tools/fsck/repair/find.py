@@ -42,6 +42,7 @@ from f2tools.fsck.plans import (
 )
 from f2tools.fsck.problems import NODE_MISSING, NODE_TWICE
 from f2tools.fsck.repair.copies import is_copy
+from f2tools.fsck.repair.give_up import rebuild_node
 from f2tools.fsck.repair.work import Work
 
 PLACEHOLDER = 1  # block address of nids that have no node
@@ -59,7 +60,7 @@ def find_node(work: Work, finding: Finding, plan: FindNode | FindTarget) -> bool
 def stray_node(work: Work, finding: Finding, plan: JudgeFooter) -> bool:
     """A block whose footer is no longer that of its node: where the summary still names the node, the footer is wrong.
 
-    Otherwise the node is looked for elsewhere.
+    Otherwise, and where the block is another node that was written to a wrong place, it is looked for elsewhere.
     """
     nid, blkaddr = plan.nid, finding.blkaddr or 0
     row = work.scan.row_of(nid)
@@ -70,6 +71,8 @@ def stray_node(work: Work, finding: Finding, plan: JudgeFooter) -> bool:
         work.surgery.set_nat(int(own["nid"]), int(own["ino"]), blkaddr)
         work.note(finding, f"it is the newer block of nid {own['nid']}")
         return True
+    if work.misdirected.node_in(nid) is not None:
+        return find_node(work, finding, plan)
     named = named_by_summaries(work.image, [blkaddr])[0].tolist() == [nid] and row >= 0
     taken = other >= 0 and work.scan.addr[other] == blkaddr
     if not named or taken or not plausible(work, block, work.scan.nat_ino[row] == nid):
@@ -123,13 +126,33 @@ def newer_node(work: Work, finding: Finding, plan: TakeNewer) -> bool:
 
 
 def footer(work: Work, finding: Finding, plan: SetFooter) -> bool:
-    """Correct a node's footer, unless the summary too says that the block is another node's: then the NAT is wrong."""
+    """Correct a node's footer, unless the summary too says that the block is another node's: then the NAT is wrong.
+
+    Where the block is another node of the file, written to a wrong place, the node is made anew from what it led to.
+    """
+    if plan.field == "nid" and work.misdirected.node_in(plan.nid) is not None:
+        return _make_anew(work, finding, plan.nid)
     lost = work.leaks.node(plan.nid) if plan.field == "nid" else None
     if lost is not None and lost.named and _named_by_both(work, finding.blkaddr or 0) and work.take(plan.nid, lost):
         work.note(finding, f"nid {plan.nid} found by its footer: this block is another node's")
         return True
     work.note(finding, f"{plan.field} corrected")
     return work.surgery.set_footer(plan.nid, plan.field, plan.value)
+
+
+def _make_anew(work: Work, finding: Finding, nid: int) -> bool:
+    """A node in whose block there is another node of its file: as it lies elsewhere, else around what it led to."""
+    scan, row = work.scan, work.scan.row_of(nid)
+    known = work.misdirected.place_of(nid) is not None or work.leaks.node(nid) is not None
+    parent, slot = int(scan.nid[scan.parent[row]]), int(scan.slot[row])
+    if (not known and rebuild_node(work, finding, parent, slot, nid)) or find_node(work, finding, FindNode(nid)):
+        return True
+    if work.careful:
+        return False
+    work.make_node(nid, finding.ino or 0, int(scan.offset[row]), {})
+    work.guesses.doubtful[finding.ino or 0] = f"in the block of its node {nid} another one was"
+    work.note(finding, f"the block is another node; nid {nid} begins anew")
+    return True
 
 
 def _older_is_free(work: Work, older: int, blkaddr: int) -> bool:

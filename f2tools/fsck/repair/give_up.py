@@ -41,6 +41,9 @@ def clear_nat(work: Work, finding: Finding, plan: FindNode) -> bool:
     nid = plan.nid
     if nid in work.adopted:
         return False
+    other = work.misdirected.node_in(nid)
+    if other is not None and work.scan.row_of(other) < 0:
+        work.free(other)  # a copy of what was deleted, which nothing else has brought back by now
     if work.scan.nat_ino[work.scan.row_of(nid)] == nid:
         if was_dir(work, nid):
             return rebuild_dir(work, finding, nid)
@@ -182,6 +185,7 @@ def rebuild_node(work: Work, finding: Finding, parent: int, slot: int, child: in
     ino, per = finding.ino or 0, work.image.geo.addrs_per_block
     row = work.scan.row_of(child)
     free = row < 0 or (work.scan.kind[row] == UNKNOWN and work.scan.footer["nid"][row] != child)
+    free |= work.misdirected.node_in(child) is not None
     if not ino or not 2 < child < work.image.geo.max_nid or not free:
         return False
     offset = work.child_offset(parent, slot)

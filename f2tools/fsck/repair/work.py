@@ -49,6 +49,7 @@ from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import EntryPlan
 from f2tools.fsck.repair.copies import all_blocks_are_there, extra_size, is_whole, leave_freed, room_in
 from f2tools.fsck.repair.guesses import Guesses
+from f2tools.fsck.repair.misdirected import Misdirected
 from f2tools.fsck.repair.room import Room
 from f2tools.fsck.repair.surgery import Surgery, nat_at
 
@@ -67,6 +68,7 @@ class Work:
         self.image, self.tree, self.scan = image, tree, tree.scan
         self.surgery = Surgery(image)
         self.leaks = leaks_of(tree.scan)
+        self.misdirected = Misdirected(tree)
         self._done = done
         self.adopted: set[int] = set()
         self._freed = set() if freed is None else freed
@@ -91,6 +93,11 @@ class Work:
             return True
         if nid in self._freed or not 2 < nid < self.image.geo.max_nid:
             return False
+        place = self.misdirected.place_of(nid)
+        if place is not None and (place[1] == nid or not inode):
+            self.surgery.set_nat(nid, place[1], place[0])
+            self.adopted.add(nid)
+            return True
         found = self.leaks.node(nid, inode)
         if found is None:
             return self.adopt_old(nid, inode)
