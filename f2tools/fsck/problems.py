@@ -818,10 +818,12 @@ INODE_KIND = _problem(
     plans=(SetKind,),
 )  # fmt: skip
 BLOCKS_BEHIND_END = _problem(
-    "I041", "blocks-behind-end", INFO, "a file keeps written blocks behind its end, and its size may well be right",
-    "A kernel leaves them where a file was cut and made safe by fsync before a crash. No program reads them, but they "
-    "take room, and come back should the file grow. Cutting the file to the size that it has (`truncate`) frees them. "
-    "A file that ends too early has a damaged size instead: growing it shows the rest.",
+    "I041", "blocks-behind-end", INFO,
+    "a file keeps written blocks, or a bit, behind its end, and its size may well be right",
+    "A kernel leaves blocks where a file was cut and made safe by fsync before a crash; a single bit between zeros, "
+    "inside an inode, was hit, and is no content. No program reads them, but they take room, and come back should the "
+    "file grow. Cutting the file to the size that it has (`truncate`) frees them. A file that ends too early has a "
+    "damaged size instead: growing it shows the rest.",
 )  # fmt: skip
 
 ENCRYPT_POLICY = _problem(

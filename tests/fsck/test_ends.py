@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.fsck.findings import Severity
-from tests.f2fs.write.volumes import fresh, writable
+from tests.f2fs.write.volumes import fresh, reading, writable
 from tests.fsck.craft import codes, examine
 from tests.fsck.test_repair import assert_silent, repair
 
@@ -49,6 +50,35 @@ def test_a_file_that_was_cut_before_a_crash_is_not_made_longer_with_old_bytes(tm
         volume.truncate(ino, size)
         volume.truncate(ino, LONG)
         assert volume.read_at(ino, size, LONG) == bytes(LONG - size), "what was cut off is back"
+    assert not codes(examine(image), Severity.INFO)
+
+
+@pytest.mark.parametrize(("content", "at"), [(b"text", 5), (b"text", 2138), (b"t\0\0\0", 3000)])
+def test_one_wrong_bit_behind_the_end_of_a_file_inside_its_inode_makes_it_no_longer(
+    content: bytes, at: int, tmp_path: Path
+) -> None:
+    image = fresh(tmp_path)
+    with writable(image) as volume:
+        ino = volume.create(F2FS_ROOT_INO, b"f", 0o644)
+        volume.write(ino, 0, content + b"\0")  # once there was more
+        volume.truncate(ino, len(content))
+    with reading(image) as volume:
+        blkaddr, inode = volume.nat.lookup(ino)[2], volume.nodes.inode(ino)
+        assert inode.has_inline_data
+        place = blkaddr * BLOCK + INODE_ADDR_OFFSET + inode.extra_isize + 4 + at
+    raw = bytearray(image.read_bytes())
+    assert not raw[place]
+    raw[place] = 0x10
+    image.write_bytes(raw)
+    report = examine(image)
+    assert report.sound
+    assert codes(report, Severity.INFO) == {"I041": 1}
+    repair(image)
+    assert image.read_bytes() == raw
+    with writable(image) as volume:
+        volume.truncate(ino, len(content))
+        volume.truncate(ino, 3300)
+        assert volume.read_at(ino, 0, 4000) == content.ljust(3300, b"\0")
     assert not codes(examine(image), Severity.INFO)
 
 

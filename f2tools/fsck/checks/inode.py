@@ -203,14 +203,23 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
 
 
 def _bytes_behind_the_end(batch: InodeBatch, files: NDArray[np.bool_]) -> Iterator[Finding]:
-    """Inline files with bytes behind i_size: what was cut off, or never written, must be zeros there."""
+    """Inline files with bytes behind i_size: what was cut off, or never written, must be zeros there.
+
+    A single bit, with zeros before and behind it, is no content: that bit is wrong, not the size.
+    """
     size = batch.head["i_size"]
     length = size.copy()
+    hit = np.zeros(size.size, np.bool_)
     rows = np.flatnonzero(files)
     for i in rows[_filled(batch, rows, size[rows].astype(np.int64))].tolist():
-        at = int(batch.inline_at[i])
-        length[i] = len(batch.blocks[i, at : at + int(batch.inline_size[i])].tobytes().rstrip(b"\0"))
-    yield from _each(batch, length != size, problems.SIZE_BEFORE_BLOCKS, size, length, "i_size", "inside its inode")
+        at, end = int(batch.inline_at[i]), int(size[i])
+        behind = batch.blocks[i, at + end : at + int(batch.inline_size[i])]
+        hit[i] = not behind[0] and np.unpackbits(behind).sum() == 1
+        length[i] = end + len(behind.tobytes().rstrip(b"\0"))
+    yield from _each(
+        batch, (length != size) & ~hit, problems.SIZE_BEFORE_BLOCKS, size, length, "i_size", "inside its inode"
+    )
+    yield from _each(batch, hit, problems.BLOCKS_BEHIND_END, size, note="a single bit inside its inode")
 
 
 def _filled(batch: InodeBatch, rows: NDArray[np.int64], start: NDArray[np.int64] | np.int64) -> NDArray[np.bool_]:
