@@ -88,7 +88,7 @@ class RegrownFiles(Walk):
             self.said.lost.append(f"what changed in inode {file.ino} since an older page of it was written")
         if file.inline is not None or not (file.is_file or file.is_link):
             return
-        found, indexes, sound = self.map_of(file)
+        found, indexes, unusable, sound = self.map_of(file)
         if not sound or older:
             end = None if self.mending.sure or older else -(-file.size // self.shape.page_size)
             for number, page in self.scan.content_of(file.ino).items():
@@ -96,17 +96,21 @@ class RegrownFiles(Walk):
                     found[number] = page
             for page in indexes:
                 self.reached.live[page] = False
+            if not older:
+                self.say_missing(file, {number: page for number, page in unusable.items() if number not in found})
             self.fix(pointer).content = found
             self.said.done.append(f"inode {file.ino}: where its content lies is made anew, {len(found)} pages")
         elif file.pages != len(found) + len(indexes):
             self.fix(pointer).pages = len(found) + len(indexes)
         self.check_content(file, found, pointer)
 
-    def map_of(self, file: File) -> tuple[dict[int, int], list[int], bool]:
-        """(where the pages of a file are, its index pages, whether nothing was wrong)."""
+    def map_of(self, file: File) -> tuple[dict[int, int], list[int], dict[int, int], bool]:
+        """(where the pages of a file are, its index pages, where they should be and are not, whether nothing was
+        wrong)."""
         direct, per = self.shape.direct, self.shape.pointers
         found: dict[int, int] = {}
         indexes: list[int] = []
+        unusable: dict[int, int] = {}
         sound = True
         most = -(-(file.size if file.is_link else self.shape.max_size) // self.shape.page_size)
         todo = [(level, 0, file.slots[direct + level]) for level in (2, 1, 0) if file.slots[direct + level]]
@@ -117,10 +121,11 @@ class RegrownFiles(Walk):
                 if right and self.take(page, file.ino):
                     found[number] = page
                 else:
+                    unusable[number] = page
                     sound = False
             numbers = []
             if not todo:
-                return found, indexes, sound
+                return found, indexes, unusable, sound
             level, number, page = todo.pop()
             below = self.index_at(file, level, number, page)
             if below is None or not self.take(page, file.ino):
@@ -141,6 +146,17 @@ class RegrownFiles(Walk):
             return None
         return array("I", self.mending.pages.content(page))
 
+    def say_missing(self, file: File, missing: dict[int, int]) -> None:
+        """Content of which no page is left, by page of the file: where it lay; it is zeros from now on."""
+        self.told |= {page for page in missing.values() if 0 < page < self.shape.pages}
+        size = self.shape.page_size
+        within = sorted(number for number in missing if number * size < file.size)
+        if within:
+            self.said.lost.append(
+                f"inode {file.ino} {shown(file.name)}: content that is on no page that can be read, and is zeros now, "
+                f"in bytes {byte_runs(within, size)}"
+            )
+
     def check_content(self, file: File, found: dict[int, int], pointer: int) -> None:
         """Pages that can't be read as they were written, and pages behind the end of the file."""
         size = self.shape.page_size
@@ -149,7 +165,7 @@ class RegrownFiles(Walk):
             self.fix(pointer).as_read = wrong
             self.said.lost.append(
                 f"inode {file.ino} {shown(file.name)}: bits of its content, which is kept as it can be read, in bytes "
-                + ", ".join(f"{first * size} to {(last + 1) * size - 1}" for first, last in runs(wrong))
+                + byte_runs(wrong, size)
             )
         last = max(found, default=-1)
         if last * size >= file.size and not file.is_link:
@@ -169,6 +185,11 @@ def runs(numbers: list[int]) -> list[tuple[int, int]]:
         else:
             found.append((number, number))
     return found
+
+
+def byte_runs(numbers: list[int], size: int) -> str:
+    """The bytes of these pages, in ascending order, for people."""
+    return ", ".join(f"{first * size} to {(last + 1) * size - 1}" for first, last in runs(numbers))
 
 
 def shown(name: bytes) -> str:

@@ -401,3 +401,51 @@ def test_a_table_made_anew_leads_each_id_to_the_newest_page_that_counts(lost: in
             for number, page in enumerate(leads, first):
                 known = mending.scan.of_id(number, (DIRECTORY, FILE, VIRTUAL)) if number else []
                 assert page == next((each for each in known if mending.scan.counts[each]), 0), number
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_lies_in_a_block_with_a_bad_block_mark_and_can_be_read_is_kept(closed: bool) -> None:
+    image = lived(closed=closed)
+    whole = tree(reading(image))
+    for block in sorted({int(page) // SMALL.pages_per_block for page in np.flatnonzero(scanned(image).counts)}):
+        marked = bytearray(image)
+        marked[block * SMALL.pages_per_block * RAW + PAGE] = 0
+        if tree(reading(bytes(marked))) != whole:
+            continue  # the log after the last checkpoint, which reading takes to end there
+        after, said = repaired(bytes(marked))
+        assert codes(after) == set(), block
+        assert tree(reading(after)) == whole, block
+        assert [line for line in said.lost if "superblock" not in line] == [], block
+
+
+@pytest.mark.parametrize("byte", [0x00, 0xFF])
+def test_no_content_is_zeros_after_a_repair_without_a_word_on_the_file_and_the_bytes(byte: int) -> None:
+    made = volume()
+    first, second = (made.create(ROOT_ID, name, 0o644) for name in (b"first", b"second"))
+    for number in range(40):
+        made.write(first, number * PAGE, bytes([number + 1]) * PAGE)
+        made.write(second, number * PAGE, bytes([number + 101]) * PAGE)
+        made.sync()
+    made.close()
+    image = content(made)
+    whole, scan = tree(reading(image)), scanned(image)
+    pages = [page for page in range(0, SMALL.pages, SMALL.pages_per_block) if scan.counts[page]]
+    tried = 0
+    for page in (page for page in pages if scan.kind[page] == DATA):
+        broken = bytearray(image)
+        broken[page * RAW : (page + 1) * RAW] = bytes([byte]) * RAW
+        after, said = repaired(bytes(broken))
+        found = tree(reading(after))
+        assert codes(after) == set()
+        name = b"first" if scan.ino[page] == first else b"second"
+        assert {path for path, was in whole.items() if found.get(path) != was} == {b"/" + name}
+        start = int(scan.offset[page]) * PAGE
+        words = f"{name.decode()}: ", f"in bytes {start} to {start + PAGE - 1}"
+        assert any(all(word in line for word in words) for line in said.lost), (page, said.lost)
+        assert not any("nothing tells which" in line for line in said.lost)
+        was, now = whole[b"/" + name], found[b"/" + name]
+        assert isinstance(was, bytes)
+        assert isinstance(now, bytes)
+        assert was[:start] + was[start + PAGE :] == now[:start] + now[start + PAGE :]
+        tried += 1
+    assert tried
