@@ -9,9 +9,13 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
+from f2tools.copyout.parts import Part
 from f2tools.copyout.walk import MORE_NAMES, SECOND_ENTRY, Lost, name_problem, shortened, too_deep
 from f2tools.errors import F2fsError
 from f2tools.text import expanded, join
+
+PIECE = 1 << 20
+LEAST = 512  # bytes that are given up together where one of them can't be read
 
 
 class Node(Protocol):
@@ -63,8 +67,11 @@ class Tree(Protocol):
         """The inode that a key leads to; F2fsError."""
         ...
 
-    def data_ranges(self, inode: Any) -> Iterator[tuple[int, int]]:
-        """(offset, length) of what is not a hole in a file."""
+    def data_ranges(self, inode: Any, unknown: list[Part] | None = None) -> Iterator[tuple[int, int]]:
+        """(offset, length) of what is not a hole in a file.
+
+        Where that can't be told, it is added to `unknown` and passed over; F2fsError where that is None.
+        """
         ...
 
     def read_content(self, inode: Any, offset: int, length: int) -> bytes: ...
@@ -74,6 +81,36 @@ class Tree(Protocol):
     def bytes_taken(self, inode: Any) -> int:
         """How much room a file takes."""
         ...
+
+
+def parts(volume: Tree, inode: Any, offset: int, length: int) -> Iterator[Part]:
+    """The parts of a range of a file, in order; around what can't be read, all that can."""
+    for start in range(offset, offset + length, PIECE):
+        todo = [(start, min(PIECE, offset + length - start))]
+        while todo:
+            at, size = todo.pop()
+            try:
+                part = Part(at, size, volume.read_content(inode, at, size))
+            except F2fsError as error:
+                if size > LEAST:
+                    middle = max((at + size // 2) // LEAST, at // LEAST + 1) * LEAST
+                    todo += [(middle, at + size - middle), (at, middle - at)]
+                    continue
+                part = Part(at, size, b"", error)
+            yield part
+
+
+def content(volume: Tree, inode: Any) -> Iterator[Part]:
+    """The parts of a file that are no holes; around what can't be read, all that can."""
+    unknown: list[Part] = []
+    end = 0
+    try:
+        for offset, length in volume.data_ranges(inode, unknown):
+            yield from parts(volume, inode, offset, length)
+            end = offset + length
+    except F2fsError as error:
+        unknown.append(Part(end, inode.size - end, b"", error))
+    yield from unknown
 
 
 def children(volume: Tree, directory: Node, path: bytes, lost: list[Lost]) -> list[tuple[bytes, int]]:

@@ -26,7 +26,7 @@ from f2tools.text import printable, printable_name
 if TYPE_CHECKING:
     from f2tools.copyout.tree import Tree
 
-PIECE = 1 << 20
+MOST_RANGES = 8  # of a file, named on standard error
 
 
 @dataclass(frozen=True)
@@ -114,15 +114,18 @@ class TreeCommands:
         @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
         def cat(image: str, paths: tuple[str, ...]) -> None:
             """Write the content of files to standard output."""
-            from f2tools.copyout.tree import expand_all
+            from f2tools.copyout.tree import expand_all, parts
 
             with self.opened(image) as volume:
                 for path in expand_all(volume, paths):
                     inode = volume.at_path(path)
                     if not inode.is_file:
                         raise Usage(f"{shown(path)}: a {inode.kind}, which has no content to be shown")
-                    for start in range(0, inode.size, PIECE):
-                        sys.stdout.buffer.write(volume.read_content(inode, start, PIECE))
+                    for part in parts(volume, inode, 0, inode.size):
+                        if part.error is not None:
+                            sys.stdout.buffer.flush()
+                            raise part.error
+                        sys.stdout.buffer.write(part.content)
                 sys.stdout.buffer.flush()
                 say_lost([], doubt=self.doubt(volume))
 
@@ -163,7 +166,7 @@ class TreeCommands:
                 )
                 if report.times_not_set:
                     click.echo(said_of_times(report.times_not_set))
-            say_lost(report.lost, output, doubt)
+            say_lost([*report.partial, *report.lost], output, doubt)
 
         return extract
 
@@ -238,12 +241,22 @@ def say_fields(row: dict[str, Any]) -> None:
         click.echo(f"{name:<{width}}  {printable(str(value))}")
 
 
+def _bytes(ranges: tuple[tuple[int, int], ...]) -> str:
+    """Which bytes of a file are missing, at the end of a message."""
+    if not ranges:
+        return ""
+    shown = ", ".join(f"{start} to {start + length - 1}" for start, length in ranges[:MOST_RANGES])
+    more = f" and {len(ranges) - MOST_RANGES} more ranges" if len(ranges) > MOST_RANGES else ""
+    return f"; missing: bytes {shown}{more}"
+
+
 def say_lost(lost: list[Lost], target: str | None = None, doubt: str | None = None) -> None:
     """Say what could not be read, or not copied to `target`, which is named by its path there, and what is in doubt;
     the exit code is 1 then."""
     for item in lost:
         name = shown(item.path) if target is None else placed(target, item.path)
-        click.echo(f"f2tools: {printable_name(name)}: {printable(item.reason)}", err=True)
+        partly = "only partly: " if item.ranges else ""
+        click.echo(f"f2tools: {partly}{printable_name(name)}: {printable(item.reason)}{_bytes(item.ranges)}", err=True)
     if doubt is not None:
         click.echo(f"f2tools: {printable(doubt)}", err=True)
     if lost or doubt is not None:

@@ -13,12 +13,12 @@ from typing import Any
 
 from f2tools import newfile
 from f2tools.copyout.keep import Keep
+from f2tools.copyout.parts import Missing
 from f2tools.copyout.times import set_times
-from f2tools.copyout.tree import Node, Tree, walk
+from f2tools.copyout.tree import Node, Tree, content, walk
 from f2tools.copyout.walk import Lost
 from f2tools.errors import F2fsError
 
-PIECE = 1 << 20
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -36,10 +36,12 @@ class TreeCopyReport:
     left_out: int = 0  # devices, and files that lost their set-user-ID or set-group-ID bit
     times_not_set: int = 0  # files whose times the target can't hold
     lost: list[Lost] = field(default_factory=list)
+    partial: list[Lost] = field(default_factory=list)  # what could not be read of them is a hole in the copy
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return vars(self) | {"lost": [item.as_dict() for item in self.lost]}
+        lost, partial = ([item.as_dict() for item in items] for items in (self.lost, self.partial))
+        return vars(self) | {"lost": lost, "partial": partial}
 
 
 @dataclass
@@ -128,7 +130,7 @@ class _Extract:
         elif inode.is_file:
             file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=fd)
             try:
-                self.filled(fd, name, file, inode)
+                self.filled(fd, path, file, inode)
                 self.dress(file, inode)
             finally:
                 os.close(file)
@@ -155,25 +157,21 @@ class _Extract:
             here = step
         return here
 
-    def filled(self, directory: int, name: bytes, fd: int, inode: Node) -> None:
-        """Write the content of a new file; it stays where some of it can't be read, and goes where writing fails."""
+    def filled(self, directory: int, path: bytes, fd: int, inode: Node) -> None:
+        """Write the content of a new file, which goes where writing fails; what can't be read stays a hole."""
+        missing = Missing()
         try:
-            self.content(fd, inode)
-        except F2fsError:
-            raise
-        except BaseException:
-            newfile.remove_made(directory, name, fd)
-            raise
-
-    def content(self, fd: int, inode: Node) -> None:
-        os.ftruncate(fd, inode.size)
-        for offset, length in self.volume.data_ranges(inode):
-            for at in range(offset, offset + length, PIECE):
-                data = memoryview(self.volume.read_content(inode, at, min(PIECE, offset + length - at)))
-                self.report.bytes += len(data)
-                done = 0
+            os.ftruncate(fd, inode.size)
+            for part in content(self.volume, inode):
+                missing.note(part)
+                self.report.bytes += len(part.content)
+                data, done = memoryview(part.content), 0
                 while done < len(data):
-                    done += os.pwrite(fd, data[done:], at + done)
+                    done += os.pwrite(fd, data[done:], part.offset + done)
+        except BaseException:
+            newfile.remove_made(directory, path.rpartition(b"/")[2], fd)
+            raise
+        self.report.partial += missing.of(path, inode.size)
 
     def leave(self) -> None:
         """Finish a directory that is filled: its mode and times come last."""

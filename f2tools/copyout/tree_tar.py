@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO
 
-from f2tools.copyout.tree import Node, Tree, walk
+from f2tools.copyout.parts import Missing, Part
+from f2tools.copyout.tree import PIECE, Node, Tree, parts, walk
 from f2tools.copyout.walk import Lost
 from f2tools.errors import F2fsError
 
-PIECE = 1 << 20
 BLOCK = 512  # of an archive
 _TYPES = {
     "dir": tarfile.DIRTYPE, "file": tarfile.REGTYPE, "symlink": tarfile.SYMTYPE, "char": tarfile.CHRTYPE,
@@ -35,7 +35,7 @@ class _Content(io.RawIOBase):
     def __init__(self, volume: Tree, inode: Node, head: bytes, runs: list[tuple[int, int]]) -> None:
         self.volume = volume
         self.inode = inode
-        self.problem = ""
+        self.missing = Missing()
         self._ready = head
         self._runs = runs[::-1]
 
@@ -43,15 +43,15 @@ class _Content(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        parts: list[bytes] = []
-        missing = size
-        while missing > 0:
+        read: list[bytes] = []
+        wanted = size
+        while wanted > 0:
             if not self._ready and not self._next():
                 break
-            part, self._ready = self._ready[:missing], self._ready[missing:]
-            parts.append(part)
-            missing -= len(part)
-        return b"".join(parts)
+            some, self._ready = self._ready[:wanted], self._ready[wanted:]
+            read.append(some)
+            wanted -= len(some)
+        return b"".join(read)
 
     def _next(self) -> bool:
         if not self._runs:
@@ -60,20 +60,12 @@ class _Content(io.RawIOBase):
         take = min(length, PIECE)
         if take < length:
             self._runs.append((offset + take, length - take))
-        self._ready = self._piece(offset, take)
+        pieces: list[bytes] = []
+        for part in parts(self.volume, self.inode, offset, take):
+            self.missing.note(part)
+            pieces.append(part.content.ljust(part.length, b"\0"))
+        self._ready = b"".join(pieces)
         return True
-
-    def _piece(self, offset: int, length: int) -> bytes:
-        try:
-            return self.volume.read_content(self.inode, offset, length)
-        except F2fsError as error:
-            if length <= BLOCK:
-                self.problem = self.problem or str(error)
-                return bytes(length)
-        # block by block, to see which can't be read
-        return b"".join(
-            self._piece(at, min(BLOCK, offset + length - at)) for at in range(offset, offset + length, BLOCK)
-        )
 
 
 def write_tar(
@@ -129,7 +121,8 @@ def _add(
     if not inode.is_file:
         archive.addfile(info)
         return
-    runs, head = list(volume.data_ranges(inode)), b""
+    unknown: list[Part] = []
+    runs, head = list(volume.data_ranges(inode, unknown)), b""
     used = sum(length for _, length in runs)
     if used != inode.size:
         head = _sparse_map(runs, inode.size)
@@ -142,8 +135,12 @@ def _add(
     info.size = len(head) + used
     content = _Content(volume, inode, head, runs)
     archive.addfile(info, content)  # type: ignore[arg-type]
-    if content.problem:
-        report.lost.append(Lost(path, f"{content.problem}; what could not be read is zeros"))
+    for part in unknown:
+        content.missing.note(part)
+    report.lost += [
+        lost._replace(reason=f"{lost.reason}; what could not be read is zeros")
+        for lost in content.missing.of(path, inode.size)
+    ]
 
 
 def _sparse_map(runs: list[tuple[int, int]], size: int) -> bytes:

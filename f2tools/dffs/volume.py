@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Self
 from uuid import UUID
 
+from f2tools.copyout.parts import Part
 from f2tools.device.base import Device
 from f2tools.device.open import open_device
 from f2tools.dffs.layout import (
@@ -41,7 +42,7 @@ from f2tools.dffs.layout import (
 from f2tools.dffs.nodes import Directory, File, Inode, Link, Malformed, Node, Virtual, name_hash, parse_node, slots_of
 from f2tools.dffs.pages import Pages, open_pages, shape_of
 from f2tools.dffs.state import Rolled, State, newest, roll_forward
-from f2tools.errors import Corrupt, F2fsError, Where
+from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
 from f2tools.flash.nand import Nand
 
 KEPT_NODES = 1024
@@ -330,8 +331,12 @@ class Volume:
             raise Corrupt(Where(area=f"page {page}"), f"it is page {tag.offset} of inode {tag.ino}")
         return data
 
-    def mapped_pages(self, file: File) -> Iterator[tuple[int, int]]:
-        """(page of the file, where it lies) of what is not a hole; 0 for what is only in memory."""
+    def mapped_pages(self, file: File, unknown: list[Part] | None = None) -> Iterator[tuple[int, int]]:
+        """(page of the file, where it lies) of what is not a hole; 0 for what is only in memory.
+
+        What is below an index page that can't be read is added to `unknown`, and passed over; F2fsError where that is
+        None.
+        """
         if file.inline is not None:
             return
         count = -(-file.size // self.shape.page_size)
@@ -339,10 +344,20 @@ class Volume:
         fresh = sorted(file.fresh)
         while number < count:
             leaf, place = index_place(self.shape, number)
-            if leaf >= 0 and place == 0 and self.index_page(file, 0, leaf) is None:
+            try:
+                is_hole = leaf >= 0 and place == 0 and self.index_page(file, 0, leaf) is None
+                after = self._next_leaf(file, leaf, count, fresh) if is_hole else 0
+            except (Corrupt, DeviceError) as error:
+                if unknown is None:
+                    raise
+                size, pages = self.shape.page_size, min(self.shape.pointers, count - number)
+                unknown.append(Part(number * size, pages * size, b"", error))
+                number += pages
+                continue
+            if is_hole:
                 there = [one for one in fresh if number <= one < number + self.shape.pointers]
                 yield from ((one, 0) for one in there)
-                number = self._next_leaf(file, leaf, count, fresh)
+                number = after
                 continue
             page = self.data_page(file, number)
             if page or number in file.fresh:
@@ -362,15 +377,15 @@ class Volume:
         later = [one for one in fresh if one >= first + (leaf + 1) * per]
         return min([after, count, *(first + (one - first) // per * per for one in later[:1])])
 
-    def data_ranges(self, inode: Inode) -> Iterator[tuple[int, int]]:
-        """(offset, length) of what is not a hole in a file."""
+    def data_ranges(self, inode: Inode, unknown: list[Part] | None = None) -> Iterator[tuple[int, int]]:
+        """(offset, length) of what is not a hole in a file; see `mapped_pages` for what is `unknown`."""
         if not isinstance(inode, File) or not inode.size:
             return
         if inode.inline is not None:
             yield 0, inode.size
             return
         size, start, end = self.shape.page_size, -1, -1
-        for number, _ in self.mapped_pages(inode):
+        for number, _ in self.mapped_pages(inode, unknown):
             if number != end:
                 if start >= 0:
                     yield start * size, (end - start) * size

@@ -10,6 +10,7 @@ import errno
 import os
 from collections.abc import Iterator
 from functools import cached_property
+from typing import TYPE_CHECKING
 from uuid import UUID
 from zlib import crc32
 
@@ -38,6 +39,9 @@ from f2tools.dfs.layout import (
 from f2tools.dfs.wal import Transaction, read_transaction
 from f2tools.errors import Corrupt, F2fsError, Unsupported, Where
 from f2tools.flash.vsl import WHOLE_SPACE, Vsl
+
+if TYPE_CHECKING:
+    from f2tools.copyout.parts import Part
 
 FIRST_WINDOW, MOST_RUNS = 1 << 12, 512  # of a directory that is looked through
 MAX_LINKS = 40  # symbolic links on the way to a file, as the kernel has it
@@ -199,8 +203,8 @@ class Volume:
         """How many blocks of a file read as zeros and take no room."""
         return inode.blocks - self.mapped_blocks(inode) if inode.is_file and not inode.inline else 0
 
-    def data_ranges(self, inode: Inode) -> Iterator[tuple[int, int]]:
-        """(offset, length) of what is not a hole in a file."""
+    def data_ranges(self, inode: Inode, unknown: list[Part] | None = None) -> Iterator[tuple[int, int]]:
+        """(offset, length) of what is not a hole in a file; nothing of that is `unknown`, the layer's map tells it."""
         for start, count in self.content_extents(inode):
             offset = (start - inode.base) * BLOCK
             yield offset, min(count * BLOCK, inode.size - offset)

@@ -390,9 +390,10 @@ class Vsl(Device):
     def _mend(self, vblock: int, block: int, page: int, slot: int, view: memoryview) -> None:
         content, _ = slot_of(self.medium, block, page, slot, vblock)
         if content is None:
+            cure = "" if self.read_only else "; write or trim it to be rid of the error"
             raise DeviceError(
                 f"{self.name}: block {vblock:#x} (offset {vblock * BLOCK:#x}) is lost: page {page} of erase block "
-                f"{block} can't be read; write or trim it to be rid of the error"
+                f"{block} can't be read{cure}"
             )
         self._cleaner.suspect(block)
         view[:BLOCK] = content
