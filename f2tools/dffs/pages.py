@@ -37,6 +37,14 @@ class NotDffs(F2fsError):
     """There is no Direct Flash File System here."""
 
 
+class CutShort(DeviceError):
+    """A part of the dump is missing; `longer` is the command that appends as many erased bytes to a copy of it."""
+
+    def __init__(self, message: str, missing: int = 0) -> None:
+        self.longer = f"head -c {missing} /dev/zero | tr '\\0' '\\377' >> COPY"
+        super().__init__(message)
+
+
 class Tagged(NamedTuple):
     """A tag: see layout.Tag."""
 
@@ -262,7 +270,8 @@ def pages_of(sb: Superblock, place: Device) -> Pages:
     if place.size_bytes >= geometry.raw_bytes:
         return Pages(shape, Nand(geometry, _cut(place, geometry.raw_bytes)))
     if _has_spare(place, geometry):
-        raise DeviceError(f"{place.name} has {place.size_bytes} bytes; {_short(place.size_bytes, geometry)}")
+        said = f"{place.name} has {place.size_bytes} bytes; {_short(place.size_bytes, geometry)}"
+        raise CutShort(said, geometry.raw_bytes - place.size_bytes)
     if place.size_bytes >= geometry.data_bytes:
         return Pages(shape, None, _cut(place, geometry.data_bytes))
     raise DeviceError(

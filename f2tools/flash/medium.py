@@ -187,6 +187,18 @@ class NotVsl(F2fsError):
     """There is no virtualized storage layer here."""
 
 
+class CutShort(Corrupt):
+    """The image is shorter than the layer in it; `longer` is the command that makes a copy of it as long as that.
+
+    Erased pages are zeros in such an image.
+    """
+
+    def __init__(self, where: Where, message: str, wanted: int = 0) -> None:
+        self.longer = f"truncate -s {wanted} COPY"
+        cure = f".  Copy it again, or make a copy of it longer with zeros to see what is left: `{self.longer}`"
+        super().__init__(where, message + cure if wanted else message)
+
+
 def read_super(device: Device, offset: int) -> VslSuper:
     """One copy of the superblock; Corrupt where there is none that is whole."""
     where = Where(area="VSL superblock", offset=offset)
@@ -199,8 +211,12 @@ def read_super(device: Device, offset: int) -> VslSuper:
         raise Unsupported(f"{device.name}: version {sb.version} of the layer's format; {VERSION} is known here")
     check_shape(device.name, sb.page_size, sb.tag_bytes, sb.pages_per_block)
     wanted = 2 * SUPER_BYTES + sb.blocks * sb.pages_per_block * (sb.page_size + sb.tag_bytes)
-    if not sb.blocks or device.size_bytes < wanted:
-        raise Corrupt(where, f"{device.name} has {device.size_bytes} bytes; its {sb.blocks} erase blocks take {wanted}")
+    if not sb.blocks:
+        raise Corrupt(where, f"{device.name} has no erase blocks")
+    if device.size_bytes < wanted:
+        raise CutShort(
+            where, f"{device.name} has {device.size_bytes} bytes; its {sb.blocks} erase blocks take {wanted}", wanted
+        )
     return sb
 
 
@@ -228,6 +244,6 @@ def open_file(device: Device) -> FileMedium:
 
 
 __all__ = [
-    "EraseFailed", "FileMedium", "Medium", "NandError", "NandMedium", "NotVsl", "ProgramFailed", "check_shape",
-    "format_file", "image_bytes", "open_file", "read_super", "super_places",
+    "CutShort", "EraseFailed", "FileMedium", "Medium", "NandError", "NandMedium", "NotVsl", "ProgramFailed",
+    "check_shape", "format_file", "image_bytes", "open_file", "read_super", "super_places",
 ]  # fmt: skip
