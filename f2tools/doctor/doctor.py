@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from f2tools.device.advice import COPY_FAILING, steps
 from f2tools.device.media.remote import without_credentials
 from f2tools.device.open import can_grow, file_and_part, only_read, open_device
+from f2tools.doctor.diagnosis import SHOWN, Diagnosis, sentence
+from f2tools.doctor.sisters import cut_short, sister
 from f2tools.errors import NotF2fs
 from f2tools.f2fs.layout.constants import CP_ERROR_FLAG, CP_FSCK_FLAG, FADVISE_ENCRYPT_BIT
 from f2tools.f2fs.volume.recovery import files_behind, fsynced_files
 from f2tools.f2fs.volume.summary import LOST_SINCE
 from f2tools.f2fs.volume.volume import open_volume
+from f2tools.flash.medium import CutShort
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import open_image
 from f2tools.fsck.findings import Severity
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
     from f2tools.fsck.check import CheckReport
 
-SHOWN = 5
 NEWER = (CP_NEWER.code, CP_PERHAPS_NEWER.code)
 FULL_PERCENT = 95
 LATER_LOST = (
@@ -40,31 +41,16 @@ LATER_LOST = (
 COPY_AGAIN = "If what it was copied from still exists, copy it again: no repair brings back what is not there."
 
 
-@dataclass
-class Diagnosis:
-    """Sentences for a user, by what they are about; `steps` are (command, what it does)."""
-
-    image: str
-    healthy: bool
-    what: list[str] = field(default_factory=list)
-    health: list[str] = field(default_factory=list)
-    risks: list[str] = field(default_factory=list)
-    steps: list[tuple[str, str]] = field(default_factory=list)
-    note: str = ""  # what every reader says of a volume with files that wait for recovery
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        found = asdict(self)
-        del found["note"]
-        return found | {"steps": [{"command": command, "text": text} for command, text in self.steps]}
-
-
 def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
     """Look at an image; DeviceError where it can't be opened at all."""
     try:
         volume = open_volume(image, devices)
     except NotF2fs as error:
-        return _not_a_volume(image, devices, str(error))
+        found = None if devices else sister(image)
+        return _not_a_volume(image, devices, str(error)) if found is None else found
+    except CutShort as error:
+        layer = Diagnosis(without_credentials(image), False, ["An image of a virtualized storage layer."])
+        return cut_short(image, layer, error.message, error.longer)
     with volume:
         opened = open_image(image, devices)
         try:
@@ -79,8 +65,8 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
         nothing = bool(refused) or volume.journals_lost  # comes back by a mount
         waiting = 0 if nothing else fsynced_files(volume)
         found.note = "" if nothing else said_of_waiting(volume, image)
-        found.risks += [_sentence(LOST_SINCE)] if volume.journals_lost else []
-        found.risks += [_sentence(text) for text in volume.warnings]
+        found.risks += [sentence(LOST_SINCE)] if volume.journals_lost else []
+        found.risks += [sentence(text) for text in volume.warnings]
         found.risks += _risks(volume, waiting)
         lost = report.counts["H001"] or volume.device.missing_bytes
         newer = next((finding for finding in report.findings if finding.code in NEWER), None)
@@ -236,13 +222,6 @@ def _with_newer(steps: list[tuple[str, str]], goes_on: str) -> list[tuple[str, s
 
 def _not_a_volume(image: str, devices: Sequence[str], why: str) -> Diagnosis:
     name = without_credentials(image)
-    what = [_sentence(why.removeprefix(f"{name}: "))]
+    what = [sentence(why.removeprefix(f"{name}: "))]
     with open_device(image, extra=devices) as device:
         return Diagnosis(name, False, what, ["It can't be opened as an F2FS volume."], [], steps(device))
-
-
-def _sentence(text: str) -> str:
-    """A remark as a sentence; what begins with the name of a file keeps that as it is."""
-    first = text.partition(" ")[0]
-    begin = text[:1].upper() if first.isalpha() else text[:1]
-    return begin + text[1:] + ("" if text.endswith(".") else ".")

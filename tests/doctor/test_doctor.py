@@ -7,6 +7,8 @@ import os
 import shlex
 import shutil
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,7 +92,10 @@ def test_an_image_of_a_sister_system_is_sent_to_its_own_commands(system: str, si
     image = tmp_path / "card ö"
     assert f2(system, "mkfs", image, "--size", size).code == 0
     before = image.read_bytes()
-    found = json.loads(f2("doctor", "--json", image).out)
+    done = f2("doctor", "--json", image)
+    found = json.loads(done.out)
+    assert (done.code, found["healthy"], found["health"][0][:6]) == (0, True, "Sound:")
+    assert "It was closed properly." in found["what"]
     assert [step["text"] for step in found["steps"]][:2] == [
         "checks what is there, and writes nothing", "copies all files out",
     ]  # fmt: skip
@@ -99,6 +104,65 @@ def test_an_image_of_a_sister_system_is_sent_to_its_own_commands(system: str, si
         assert f2(*words).code == 0, step
     assert all(step["text"].startswith("if it was made over a volume") for step in found["steps"][2:])
     assert image.read_bytes() == before
+
+
+def filled(system: str, directory: Path) -> Path:
+    """An image of a sister system with a file, whose content is at its beginning."""
+    (directory / "files").mkdir()
+    (directory / "files" / "file").write_bytes(b"content" * 1000)
+    image = directory / "card"
+    assert f2(system, "mkfs", image, "--size", "16M", "--from", directory / "files").code == 0
+    return image
+
+
+@pytest.mark.parametrize("system", ["dfs", "dffs"])
+def test_of_a_sister_system_that_is_cut_off_a_longer_copy_is_made_and_can_be_read(
+    system: str, tmp_path: Path
+) -> None:  # fmt: skip
+    image = filled(system, tmp_path)
+    os.truncate(image, image.stat().st_size - 300_000)
+    done = f2("doctor", "--json", image)
+    found = json.loads(done.out)
+    assert (done.code, found["healthy"]) == (1, False)
+    copy, longer, look = (step["command"] for step in found["steps"])
+    subprocess.run(f"{copy} && {longer}", shell=True, cwd=tmp_path, check=True)
+    assert look == "f2tools doctor COPY"
+    assert f2("doctor", tmp_path / "COPY").code == 0
+    assert f2(system, "dump", "extract", tmp_path / "COPY", "-o", tmp_path / "out").code == 0
+    assert (tmp_path / "out" / "file").read_bytes() == b"content" * 1000
+    said = f2(system, "dump", "ls", image).err
+    assert ("truncate -s" if system == "dfs" else "bytes of 0xff") in said
+
+
+def test_a_damaged_sister_is_copied_out_before_it_is_repaired(tmp_path: Path) -> None:
+    image = filled("dffs", tmp_path)
+    raw = bytearray(image.read_bytes())
+    at = raw.index(b"content" * 20)
+    raw[at : at + 2112] = b"\xff" * 2112
+    image.write_bytes(bytes(raw))
+    done = f2("doctor", "--json", image)
+    found = json.loads(done.out)
+    assert (done.code, found["health"][0], "DFF045" in found["health"][1]) == (1, "DAMAGED: 1 findings.", True)
+    extract, repair, undo = (shlex.split(step["command"].replace("DIR", "out")) for step in found["steps"])
+    for words, code in ((extract, 1), (repair, 1), (undo, 0)):
+        done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True)
+        assert done.returncode == code, done
+    assert image.read_bytes() == bytes(raw)
+
+
+def test_a_sister_without_a_checkpoint_is_sent_to_the_repair_that_makes_one(tmp_path: Path) -> None:
+    image = filled("dffs", tmp_path)
+    raw = bytearray(image.read_bytes())
+    while (at := raw.find(b"F2DFFSCP")) >= 0:
+        raw[at : at + 2048] = b"\xa5" * 2048
+    image.write_bytes(bytes(raw))
+    done = f2("doctor", "--json", image)
+    found = json.loads(done.out)
+    assert (done.code, found["health"][0]) == (1, "DAMAGED: it can't be opened.")
+    repair, undo = (shlex.split(step["command"]) for step in found["steps"])
+    for words, code in ((repair, 1), (undo, 0)):
+        assert subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True).returncode == code
+    assert image.read_bytes() == bytes(raw)
 
 
 def test_a_disk_is_sent_to_its_partitions_and_zeros_to_nothing(tmp_path: Path) -> None:
