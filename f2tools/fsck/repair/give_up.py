@@ -33,7 +33,7 @@ from f2tools.fsck.plans import (
 )
 from f2tools.fsck.repair.contents import lost_heads
 from f2tools.fsck.repair.dentries import remove_dentry
-from f2tools.fsck.repair.work import Work, set_field
+from f2tools.fsck.repair.work import Work, all_nodes_are_there, set_field
 
 
 def clear_nat(work: Work, finding: Finding, plan: FindNode) -> bool:
@@ -96,7 +96,7 @@ def missing_inode(work: Work, finding: Finding, plan: FindTarget) -> bool:
 
 def _was_deleted(work: Work, plan: FindTarget) -> bool:
     """Whether an entry in an older copy of a directory leads to what was deleted since: nothing else speaks for it."""
-    if plan.dir not in work.guesses.older or not work.all_nodes_are_there or work.scan.row_of(plan.target) >= 0:
+    if plan.dir not in work.guesses.older or not all_nodes_are_there(work) or work.scan.row_of(plan.target) >= 0:
         return False
     known = work.leaks.node(plan.target) is not None or work.lost_addresses(plan.target)
     return not known and not (work.scan.inodes["pino"] == plan.target).any()

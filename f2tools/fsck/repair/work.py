@@ -127,7 +127,7 @@ class Work:
         """
         free = self.scan.row_of(nid) < 0
         mine = self.lost_addresses(nid)
-        if free and not mine and self.all_nodes_are_there:
+        if free and not mine and all_nodes_are_there(self):
             return False
         before = self.surgery.nat(nid)[2]
         for found in self.leaks.old_nodes(nid):
@@ -142,36 +142,12 @@ class Work:
             block, journals_lost = self.surgery.read(found.blkaddr), self.guesses.journals_lost
             if mine and maps and not (journals_lost and is_whole(self.image, block, found, before)):
                 self.take_back(nid, mine)
-            if self.all_nodes_are_there and all_blocks_are_there(self.image, found):
-                self._leave_freed(nid)
+            if all_nodes_are_there(self) and all_blocks_are_there(self.image, found):
+                _leave_freed(self, nid)
             if found.ino == nid:
                 self._make_room(nid)
             return True
         return False
-
-    @cached_property
-    def all_nodes_are_there(self) -> bool:
-        """Whether the table has as many nodes as the checkpoint counts: one that it has not was deleted."""
-        if self.guesses.journals_lost or self.guesses.pack_derived:
-            return False
-        return self.scan.nid.size == self.image.cp.valid_node_count
-
-    def _leave_freed(self, nid: int) -> None:
-        """Leave out of an older copy of a node what the tables have free: blocks, nodes, and with the last its end."""
-        blkaddr = self.surgery.node_addr(nid)
-        assert blkaddr is not None
-        block, ino = self.surgery.read(blkaddr), self.surgery.nat(nid)[1]
-        before = int(inode_in(block)["i_size"])
-        if not leave_freed(self.scan, block, ino == nid, self._is_free):
-            return
-        if ino == nid:
-            if int(inode_in(block)["i_size"]) < before:
-                self.guesses.sized.add(nid)
-            self.surgery.seal(block)
-        self.surgery.write(blkaddr, block)
-
-    def _is_free(self, nid: int) -> bool:
-        return self.scan.row_of(nid) < 0 and self.leaks.node(nid) is None and not self.lost_addresses(nid)
 
     def wanted(self, nid: int, found: LostNode) -> bool:
         """Whether the other copy of the table, a name or a pointer speaks for a copy of a node whose nid is free."""
@@ -543,6 +519,32 @@ class Work:
             self.surgery.seal(block)
         self.surgery.write(blkaddr, block)
         return True
+
+
+def all_nodes_are_there(work: Work) -> bool:
+    """Whether the table has as many nodes as the checkpoint counts: one that it has not was deleted."""
+    if work.guesses.journals_lost or work.guesses.pack_derived:
+        return False
+    return work.scan.nid.size == work.image.cp.valid_node_count
+
+
+def _leave_freed(work: Work, nid: int) -> None:
+    """Leave out of an older copy of a node what the tables have free: blocks, nodes, and with the last its end."""
+
+    def is_free(other: int) -> bool:
+        return work.scan.row_of(other) < 0 and work.leaks.node(other) is None and not work.lost_addresses(other)
+
+    blkaddr = work.surgery.node_addr(nid)
+    assert blkaddr is not None
+    block, ino = work.surgery.read(blkaddr), work.surgery.nat(nid)[1]
+    before = int(inode_in(block)["i_size"])
+    if not leave_freed(work.scan, block, ino == nid, is_free):
+        return
+    if ino == nid:
+        if int(inode_in(block)["i_size"]) < before:
+            work.guesses.sized.add(nid)
+        work.surgery.seal(block)
+    work.surgery.write(blkaddr, block)
 
 
 def named(work: Work, ino: int, found: LostNode) -> bool:
