@@ -9,7 +9,6 @@ import click
 from f2tools.device.media.remote import without_credentials
 from f2tools.device.open import only_read
 from f2tools.errors import F2fsError
-from f2tools.f2fs.volume.believable import must_be_believable
 from f2tools.f2fs.volume.recovery import files_behind, fsynced_files
 from f2tools.text import command_line, printable
 
@@ -43,6 +42,8 @@ def said_of_waiting(volume: Volume, image: str, *, option: bool = False) -> str:
 
 def _is_contradicted(volume: Volume) -> bool:
     """Whether the tables contradict themselves or the logs, so that nothing can be brought back without a repair."""
+    from f2tools.f2fs.volume.believable import must_be_believable
+
     try:
         must_be_believable(volume)
     except F2fsError:

@@ -41,7 +41,6 @@ from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.members import check_order
 from f2tools.f2fs.volume.nat import Nat
-from f2tools.f2fs.volume.newer import Newer, newer_state, newer_than_shown
 from f2tools.f2fs.volume.node import NodeReader
 from f2tools.f2fs.volume.sit import Sit
 from f2tools.f2fs.volume.stale import FEW, stale_nat
@@ -61,6 +60,8 @@ from f2tools.text import join
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from f2tools.f2fs.volume.newer import Newer
 
 _DOTS = (b".", b"..")
 RESERVED_NODES = 3  # nids 0 to 2 are never handed out
@@ -162,6 +163,10 @@ class Volume:
     @cached_property
     def newer(self) -> Newer | None:
         """The state that is surely newer than the one shown, behind a checkpoint pack that is not usable any more."""
+        if all(pack.valid for pack in self.packs):
+            return None
+        from f2tools.f2fs.volume.newer import newer_state
+
         with suppress(F2fsError):  # what can't be read says nothing
             found = newer_state(self.device, self.geo, self.packs, self.pack, self.nat, tuple)
             return found if found is not None and found.sure else None
@@ -174,6 +179,8 @@ class Volume:
             return SHOWN_OLDER
         if self.newer is None:
             return ""
+        from f2tools.f2fs.volume.newer import newer_than_shown
+
         finds = "`f2tools fsck --salvage DIR` copies out both, `f2tools fsck` says more (C018)"
         return f"{newer_than_shown(self.newer)}, and is not shown; {finds}"
 
