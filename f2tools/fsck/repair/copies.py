@@ -1,4 +1,5 @@
-"""Copies of a node, of which the log keeps older ones: which are alike, and which is newer than the tables."""
+"""Copies of a node, of which the log keeps older ones: which are alike, which is newer than the tables, and what one has
+no longer."""
 
 from __future__ import annotations
 
