@@ -35,6 +35,8 @@ LATE = {
     "f2tools/copyout/walk.py": "numpy, for the other things that it has",
     "f2tools/dump/listing.py": "the engine, for help",
     "f2tools/edit/": "what only some verbs need",
+    "f2tools/f2fs/volume/volume.py": "what looks for a newer state, where both checkpoints are valid",
+    "f2tools/remarks.py": "what looks at the logs, where nothing waits for recovery",
     "f2tools/f2fs/volume/fscrypt.py": "ciphers, unless a key was given",
     "f2tools/fsck/check.py": "the readers of files, for volumes without such as it reads",
     "f2tools/fuse/": "the other server, and all of them for help",

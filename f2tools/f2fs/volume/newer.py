@@ -111,6 +111,8 @@ def _said_by(device: Device, geo: Geometry, pack: Pack, other: Pack) -> tuple[_S
     if not crc_right(blocks[0].tobytes(), head):
         before = any(version == (following - 2) % (1 << 64) for version, _ in found)  # the next one has no tail then
         return _Said.NEXT if tails else _Said.UNFINISHED if before else _Said.NOTHING, tails
+    if not head.checkpoint_ver:  # it was given up, or there never was one
+        return _Said.OLDER, tails
     if head.checkpoint_ver != following:
         return _Said.NEXT if tails else _Said.OLDER, tails
     own = stored_crc(head, blocks[0].tobytes())

@@ -24,8 +24,9 @@ from f2tools.device.changes.overlay import Overlay
 from f2tools.device.media.zones import ZoneOrder
 from f2tools.device.vectors import distinct
 from f2tools.errors import Corrupt, F2fsError, NoFreeSegment, Unsupported
+from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import CP_UMOUNT_FLAG
-from f2tools.f2fs.volume.checkpoint import Which, choose_pack
+from f2tools.f2fs.volume.checkpoint import Which, choose_pack, resealed
 from f2tools.f2fs.volume.recovery import find_fsync_chain, fsynced_behind
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.write.balance import CLOSED
@@ -174,10 +175,16 @@ class WritableVolume(Namei):
             self.abandon()
 
     def _give_up_newest(self) -> None:
-        """Make the newer pack invalid: it must not come back when what it refers to has been written over."""
+        """Make the newer pack invalid: it must not come back when what it refers to has been written over.
+
+        Head and tail get version 0, which no checkpoint has: nobody takes them for those of one that was hit.
+        """
         newest = choose_pack(self.packs)
-        self.device.write_zeroes(newest.blkaddr * self.geo.block_size, self.geo.block_size)
-        self.device.flush()
+        given_up = Checkpoint.parse(newest.head)
+        given_up.checkpoint_ver = 0
+        for offset, block in resealed(newest, given_up, self.geo.block_size):
+            self.device.pwrite(offset, block)
+            self.device.flush()
         self._changed = True
 
     def _recover(self, roll_forward: bool, until: int | Mapping[int, int] | None) -> None:

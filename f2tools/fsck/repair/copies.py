@@ -1,5 +1,5 @@
-"""Copies of a node, of which the log keeps older ones: which are alike, which is newer than the tables, and what one has
-no longer."""
+"""Copies of a node, of which the log keeps older ones: which are alike, which is newer than the tables, and what such a
+copy has no longer."""
 
 from __future__ import annotations
 
