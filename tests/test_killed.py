@@ -202,3 +202,26 @@ def test_processes_for_many_images_end_with_the_first(number: signal.Signals, tm
     assert b"Traceback" not in errors
     while any(map(runs, workers)):  # for ever, where they don't end
         time.sleep(0.05)
+
+
+@needs_strace
+def test_an_image_with_an_undo_log_says_how_it_is_as_before(tmp_path: Path, source: Path) -> None:
+    """Where anything was changed before Ctrl-C."""
+    made = [*F2TOOLS, "mkfs", "-q", "base", "--size", "64M", "--from", str(source)]
+    subprocess.run(made, cwd=tmp_path, check=True, timeout=120)
+    changed = 0
+    for when in (2, 8, 20):
+        image, log = tmp_path / f"{when}", tmp_path / f"{when}.undo"
+        image.write_bytes((tmp_path / "base").read_bytes())
+        inject = ["-e", "trace=pwrite64", "-e", f"inject=pwrite64:signal=INT:when={when}"]
+        words = [*TRACED, *inject, *F2TOOLS, "resize", "--no-check", "--undo", log.name, image.name, "256M"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, timeout=120, text=True)
+        assert done.returncode == 130, done.stderr
+        same = image.read_bytes() == (tmp_path / "base").read_bytes()
+        if not same:
+            changed += 1
+            assert f"`f2tools undo {log.name} {image.name}` takes back what was changed" in done.stderr
+            back = [*F2TOOLS, "undo", log.name, image.name]
+            subprocess.run(back, cwd=tmp_path, check=True, timeout=120, capture_output=True)
+            assert image.read_bytes() == (tmp_path / "base").read_bytes()
+    assert changed

@@ -299,8 +299,8 @@ CP_NEWER = _problem(
     "C018", "newer-state", ERROR, "a newer state lies behind a checkpoint pack that is not valid",
     "That checkpoint had been written to its end, and was hit later. The kernel falls back to the older one, and shows "
     "nothing of what was written since, even if it was fsync'ed: so many blocks of nodes, of so many files. "
-    "`fsck --salvage` copies both states out, the newer one into `newer`; `undelete` finds files of it, too. No other "
-    "command writes to such a volume, and a mount is read-only.",
+    "`fsck --salvage` copies both states out, the newer one into `newer`; `undelete` finds files of it, too. Files "
+    "are not written to such a volume, and a mount is read-only.",
     "none by default, as the kernel may have gone on from the older checkpoint: -y makes that one safe and gives the "
     "newer state up, -p leaves the volume alone, `-y --rescue` goes on from the newer state where "
     "enough of its checkpoint is left",

@@ -144,8 +144,9 @@ class UndoLog(Wrapper):
     @contextmanager
     def _changing(self) -> Generator[None, None, None]:
         """Around a change below: where it fails, the error says how to take back what was changed."""
-        self._changed = True
-        LEFT[self.path] = self._way_back()
+        if not self._changed:
+            self._changed = True
+            LEFT[self.path] = self._way_back()
         try:
             yield
         except DeviceError as error:

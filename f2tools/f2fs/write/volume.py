@@ -177,13 +177,14 @@ class WritableVolume(Namei):
     def _give_up_newest(self) -> None:
         """Make the newer pack invalid: it must not come back when what it refers to has been written over.
 
-        Head and tail get version 0, which no checkpoint has: nobody takes them for those of one that was hit.
+        Its head gets version 0, which no checkpoint has, and its tail one from before the older pack, as it had there:
+        nobody takes them for those of a newer checkpoint that was hit.
         """
         newest = choose_pack(self.packs)
-        given_up = Checkpoint.parse(newest.head)
-        given_up.checkpoint_ver = 0
-        for offset, block in resealed(newest, given_up, self.geo.block_size):
-            self.device.pwrite(offset, block)
+        for place, version in enumerate((0, (self.cp.checkpoint_ver - 1) % (1 << 64))):
+            given_up = Checkpoint.parse(newest.head)
+            given_up.checkpoint_ver = version
+            self.device.pwrite(*resealed(newest, given_up, self.geo.block_size)[place])
             self.device.flush()
         self._changed = True
 

@@ -55,6 +55,11 @@ class Misdirected:
                 found[other] = int(scan.addr[row]), int(scan.footer["ino"][row])
         return found
 
+    @cached_property
+    def _by_ino(self) -> NDArray[np.int64]:
+        """All entries, by the inode number that they lead to."""
+        return np.argsort(self._tree.entries["ino"], kind="stable")
+
     def _is_other(self, row: int) -> bool:
         """Whether the block of this row's node is the node that its footer names."""
         scan = self._scan
@@ -105,11 +110,14 @@ class Misdirected:
 
     def _is_named(self, ino: int, block: NDArray[np.uint8]) -> bool:
         """Whether an entry that leads to this number has the name and the directory that an inode's block remembers."""
-        inode, entries = inode_in(block), self._tree.entries
+        inode, entries, order = inode_in(block), self._tree.entries, self._by_ino
         name, parent = name_in(inode), int(inode["i_pino"])
+        first, last = np.searchsorted(entries["ino"], (ino, ino + 1), sorter=order).tolist()
         return any(
-            self._tree.name(entry) == name and self._tree.ino(int(entries["dir"][entry])) == parent
-            for entry in np.flatnonzero(self._tree.named & (entries["ino"] == ino)).tolist()
+            self._tree.named[entry]
+            and self._tree.name(entry) == name
+            and self._tree.ino(int(entries["dir"][entry])) == parent
+            for entry in order[first:last].tolist()
         )
 
     def _has_more_of(self, nid: int, other: int, offset: int, block: NDArray[np.uint8]) -> bool:
