@@ -19,10 +19,20 @@ from tests import images, judges
 from tests.dump.craft import f2
 from tests.f2fs.write.consistency import assert_consistent
 from tests.f2fs.write.volumes import Above, fresh, writable
+from tests.images import copy_sparse
+from tests.kernel.guest import Guest
+from tests.kernel.log import assert_quiet
 from tests.recover.test_recover import content, tree
 
 ROOT_INO = 3
 BLOCK = 4096
+SHOW = """
+set -e
+count=${#IMAGES[@]}
+for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs -o background_gc=off ${IMAGES[$n]} /mnt/$n; done
+manifest /mnt/%d $OUT/manifest-%d.json $count
+for n in $(seq 0 $((count - 1))); do echo written > /mnt/$n/later; sync /mnt/$n/later; umount /mnt/$n; done
+"""
 SOME_CLEAN = ("base", "fragmented", "features", "history-a", "sections", "compress-lz4")
 
 
@@ -101,6 +111,28 @@ def test_the_power_may_fail_at_any_write(tmp_path: Path) -> None:
                     assert volume.path(f"/{which}").read() == noise(30, seed)
                 seen.add(which)
     assert seen == {"old", "new"}
+
+
+def test_the_kernel_shows_one_of_the_two_states_where_the_power_failed(guest: Guest, tmp_path: Path) -> None:
+    path = with_older(tmp_path, 30)
+    with open_device(path) as base:
+        recorder = Recorder(Above(base))
+        WritableVolume(recorder, which="older").close()
+    disks: list[Path] = []
+    for count in range(len(recorder.events) + 1):
+        disks.append(tmp_path / f"{count}.img")
+        copy_sparse(path, disks[-1])
+        with open_device(disks[-1], write=True) as device:
+            recorder.replay(count, device)
+    result = guest.run(SHOW, disks, timeout=900).must_succeed()
+    assert_quiet(result)
+    seen: list[str] = []
+    for number in range(len(disks)):
+        found = result.json(f"manifest-{number}.json")
+        assert not found.get("errors"), number
+        seen += [name for name in ("old", "new") if name in found["entries"]]
+    assert len(seen) == len(disks)
+    assert (seen[0], seen[1], seen[-1]) == ("new", "old", "old")
 
 
 def test_what_was_written_over_is_refused(tmp_path: Path) -> None:
