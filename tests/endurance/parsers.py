@@ -24,6 +24,7 @@ HOUR = {  # inputs of each kind
     "fuse": 900_000, "http": 120_000,
 }  # fmt: skip
 PIECES_OF_A_KIND = 12
+TOLD = 3000  # characters of what a fuzzer said
 TOGETHER = (12, 2)  # kinds whose pieces take turns; those that came later have theirs behind all before
 
 
@@ -35,6 +36,12 @@ def kind_of(seed: int) -> str:
             return KINDS[first + seed % count]
         first, seed = first + count, seed - count * PIECES_OF_A_KIND
     raise ValueError("there is no such piece")
+
+
+def why_it_ended(said: str) -> str:
+    """Of what a fuzzer said, the exception that an input ended in; the end, where it is none or it did not begin."""
+    _, mark, uncaught = said.rpartition("=== Uncaught")
+    return (mark + uncaught if mark else said)[-TOLD:]
 
 
 def piece(seed: int, work: Path) -> Outcome:
@@ -52,8 +59,8 @@ def piece(seed: int, work: Path) -> Outcome:
     outcome = Outcome()
     if done.returncode:
         kept = {path.name: path.read_bytes() for path in work.glob("found-*")}
-        said = done.stdout[done.stdout.find("=== Uncaught") :][-3000:]
-        outcome.found.append(Found(f"{kind}: {said}", operations=[f"{' '.join(module)} FILE"], files=kept))
+        told = f"{kind}: {why_it_ended(done.stdout)}"
+        outcome.found.append(Found(told, operations=[f"{' '.join(module)} FILE"], files=kept))
     ran = re.findall(r"^#(\d+)", done.stdout, re.MULTILINE)
     outcome.done = int(ran[-1]) if ran else 0
     outcome.counts[kind] = outcome.done

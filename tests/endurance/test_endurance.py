@@ -372,6 +372,13 @@ def test_a_seed_of_the_parsers_stands_for_the_kind_that_it_always_has() -> None:
     assert [parsers.kind_of(seed) for seed in range(144, 168)] == ["fuse", "http"] * 12
 
 
+def test_a_fuzzer_that_did_not_begin_says_why() -> None:
+    missing = "Traceback (most recent call last):\nFileExistsError: .cache/reference\n"
+    assert parsers.why_it_ended(missing) == missing
+    uncaught = " === Uncaught Python exception: ===\nKeyError: 7\n"
+    assert parsers.why_it_ended(f"#512 pulse cov: 3\n{uncaught}") == uncaught.lstrip()
+
+
 @pytest.mark.parametrize(("campaign", "seed"), [(images, 2), (injected, 30)])
 def test_what_has_found_mistakes_goes_on_in_small(
     campaign: ModuleType, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
