@@ -7,6 +7,7 @@ import json
 import struct
 import uuid
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import zstandard
 
 import f2tools
 from f2tools.device import open_device
-from f2tools.device.base import Wrapper
+from f2tools.device.base import Device, Wrapper
 from f2tools.device.containers.partition import Partition, Slice, read_partitions
 from f2tools.device.containers.unlisted import unlisted_volumes
 from f2tools.device.media.image import create_image
@@ -294,6 +295,26 @@ def test_far_behind_the_start_a_volume_is_looked_for_by_the_mebibyte_and_in_ever
     with open_device(image) as device:
         assert [one.start for one in unlisted_volumes(device)] == [150 * MIB]
         assert [one.start for one in unlisted_volumes(device, everywhere=True)] == [150 * MIB, 250 * MIB + 512]
+
+
+class Vast(Wrapper):
+    """The space of a storage layer, 2^73 bytes, of which a device is the end."""
+
+    def __init__(self, end: Device) -> None:
+        super().__init__(end)
+        self.size_bytes = 1 << 73
+        self.begin = self.size_bytes - end.size_bytes
+
+    def data_ranges(self, offset: int, length: int) -> Iterator[tuple[int, int]]:
+        yield self.begin, self.size_bytes - self.begin
+
+    def pread_into(self, offset: int, buffer: Any) -> None:
+        super().pread_into(offset - self.begin, buffer)
+
+
+def test_a_volume_far_beyond_the_numbers_of_files_is_found(tmp_path: Path) -> None:
+    with Vast(open_device(without_table(tmp_path, MIB))) as device:
+        assert [one.start for one in unlisted_volumes(device)] == [device.begin + MIB]
 
 
 class Counted(Wrapper):

@@ -2,7 +2,7 @@
 
 KIND is one of `tests.hostile.corpus.KINDS`.  It begins with the inputs of that module, and with what it has found in
 .cache/fuzz/KIND, or below the directory F2_FUZZ_WORK; what is new goes there.  Followed are the lines of the modules
-that those inputs load.
+that those inputs load.  With the name of a FILE, only that input is run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def main() -> None:
             (begin / str(number)).write_bytes(data)
             judge(data)
     measure_from_here()
-    atheris.Setup([sys.argv[0], *options, str(found), str(begin), *LIMITS], judge)
+    # an input that is named is run once more, which libFuzzer does where no directory is
+    corpora = [] if any(Path(word).is_file() for word in options) else [str(found), str(begin)]
+    atheris.Setup([sys.argv[0], *options, *corpora, *LIMITS], judge)
     atheris.Fuzz()
 
 

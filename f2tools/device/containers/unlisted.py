@@ -77,7 +77,8 @@ def _hits(device: Device, at: int, size: int) -> list[int]:
     except DeviceError:
         return []
     words = np.frombuffer(data, "<u4", len(data) // 4)[:: SECTOR // 4]
-    return (at + SECTOR * np.flatnonzero(words == int.from_bytes(F2FS_MAGIC, "little"))).tolist()
+    hits = np.flatnonzero(words == int.from_bytes(F2FS_MAGIC, "little")).tolist()
+    return [at + SECTOR * hit for hit in hits]  # beyond numpy's numbers on a storage layer, which has 2^73 bytes
 
 
 def _length_at(device: Device, start: int) -> int:
