@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from f2tools.device.buffers import byte_view
@@ -75,6 +75,7 @@ def marked(ages: list[int], counts: list[int], elapsed: int, steps: list[tuple[A
     st.integers(0, 10**6) | st.integers(0, 1 << 50),
     STEPS,
 )
+@example([0] * SEGMENTS, [1] + [0] * 4, 1, [("invalid", 7001), ("invalid", 7003), ("invalid", 7009)])  # a count below 0
 def test_blocks_become_valid_and_invalid_as_without_the_core(
     ages: list[int], counts: list[int], elapsed: int, steps: list[tuple[Any, ...]]
 ) -> None:

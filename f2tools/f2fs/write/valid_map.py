@@ -216,5 +216,5 @@ def _not_valid(geo: Geometry, segno: int, offset: int) -> NoReturn:
 
 
 def _aged(old: int, valid: int, now: int, count: int) -> int:
-    """The age of a segment is the mean of the times at which its blocks changed."""
-    return (old * valid + now * count) // (valid + count) if old else now
+    """The age of a segment is the mean of the times at which its blocks changed; a wrong count may be below zero."""
+    return (old * valid + now * count) // (valid + count) if old and valid >= 0 else now
