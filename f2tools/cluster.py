@@ -162,7 +162,7 @@ def _must_answer(address: str) -> None:
 
 def _reason(error: BaseException, address: str) -> str:
     """The system's word on why there is no connection."""
-    while error.__cause__ is not None:
+    while isinstance(error.__cause__, Exception):  # behind a wait that has ended is what ended it, which is none
         error = error.__cause__
     if isinstance(error, TimeoutError):  # dask tells of its last try alone, which may have had no time left
         from distributed.comm.addressing import get_address_host_port
