@@ -7,6 +7,7 @@ import select
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Callable
 
 from f2tools.device import open_device
@@ -26,6 +27,7 @@ from f2tools.fuse.status import ASK_SECONDS, END, END_SECONDS, answer_of, connec
 from f2tools.text import command_line, printable
 
 SAID_AFTER_SECONDS = 5.0
+BUSY_SECONDS = 1.0  # that a mount may be in use before that is said
 
 
 def unmount(what: str, say: Callable[[str], None]) -> None:
@@ -78,12 +80,18 @@ def _ask_for_the_end(directory: str) -> socket.socket | None:
 
 
 def _let_go(directory: str) -> None:
+    """Take the mount away.  Who merely looks at it, as a question does that it has not answered yet, is soon gone."""
     tool = shutil.which("fusermount3")
     command = [tool, "-u", "--", directory] if tool else ["umount", "--", directory]
-    done = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "LC_ALL": "C"})
-    if not done.returncode:
-        return
-    said = os.fsdecode(done.stderr).strip()
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        done = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "LC_ALL": "C"})
+        if not done.returncode:
+            return
+        said = os.fsdecode(done.stderr).strip()
+        if "busy" not in said or time.monotonic() > until:
+            break
+        time.sleep(0.05)
     if "busy" in said:
         raise F2fsError(f"{directory}: still in use; `{command_line('fuser -vm', directory)}` shows by whom")
     if os.geteuid() and "not found in" in said:  # as fusermount3 says of what another user mounted

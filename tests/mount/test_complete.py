@@ -363,6 +363,18 @@ def test_umount_says_who_keeps_a_mount_going(tmp_path: Path, monkeypatch: pytest
     judge(image)
 
 
+def test_umount_waits_for_who_is_gone_in_a_moment(tmp_path: Path, mount_in_background: Callable[..., None]) -> None:
+    mount_in_background(fresh(tmp_path), directory := tmp_path / "mnt")
+    file = (directory / "file").open("w")
+    with pytest.raises(F2fsError, match="still in use"):
+        unmount.unmount(str(directory), print)
+    gone = threading.Timer(0.3, file.close)
+    gone.start()
+    unmount.unmount(str(directory), print)
+    gone.join()
+    assert not os.path.ismount(directory)
+
+
 def test_umount_gives_up_on_a_program_that_does_not_end_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unmount, "SAID_AFTER_SECONDS", 0.01)
     monkeypatch.setattr(unmount, "END_SECONDS", 0.01)
