@@ -72,6 +72,7 @@ class Watch:
         whole = os.path.realpath(os.path.dirname(os.path.abspath(text))) + "/" + os.path.basename(text)
         assert self.inside is not None
         # what is named by its descriptor was told of when it was opened
-        harmless = *self.inside, "/dev/", "/proc/self/fd/", f"/proc/{os.getpid()}/fd/"
-        if not whole.startswith(harmless) and "/__pycache__" not in whole:
+        harmless = *self.inside, "/proc/self/fd/", f"/proc/{os.getpid()}/fd/"
+        device = whole.startswith("/dev/") and not whole.startswith("/dev/shm/")  # where files lie as elsewhere
+        if not device and not whole.startswith(harmless) and "/__pycache__" not in whole:
             self.said.append(f"{event} {whole}")
