@@ -1,5 +1,6 @@
 # make demo, make test: each does its own set-up first, and nothing twice.
-PYTEST = .venv/bin/pytest -n 2 --dist loadgroup
+# Tests wait for flushes and for programs that they start: three of them keep two cores busy.
+PYTEST = .venv/bin/pytest -n 3 --dist loadgroup
 
 # Where this is set, every start of a command compiles all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -36,8 +37,9 @@ demo:
 	@scripts/setup demo
 	@scripts/demo.sh
 
+# Files of tests lie in memory where there is plenty; a disk takes half as long again.
 test: guest suites
-	$(PYTEST)
+	PYTEST_DEBUG_TEMPROOT=$$(scripts/room-for-tests) $(PYTEST)
 
 # What `make test` does in small, with all there is; a piece after the other, and run again it goes on.
 nightly: guest suites

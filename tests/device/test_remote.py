@@ -270,7 +270,7 @@ def test_a_cache_is_not_used_for_a_file_that_has_changed(base: str, directory: P
 def test_a_file_that_is_replaced_while_it_is_read_is_not_read_on(
     chain: str, keep: bool, length: int, base: str, directory: Path, tmp_path: Path
 ) -> None:
-    served, other = directory / "replaced", tmp_path / "other"
+    served, other = directory / "replaced", directory / "to-replace-it"
     for path, seed in ((served, 1), (other, 2)):
         content = np.random.default_rng(seed).bytes(24 * MIB)
         path.write_bytes(content)
