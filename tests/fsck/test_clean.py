@@ -16,7 +16,7 @@ from f2tools.fsck.findings import Severity
 from tests.dump.craft import f2
 from tests.fsck.craft import Patient, bad, examine, said
 from tests.images import CASES, CRASH, HISTORY, reference
-from tests.judges import fsck, mkfs
+from tests.judges import fsck, mkfs, run_tool
 from tests.mkfs.tools import f2mkfs
 
 UNCLEAN = (*CRASH, "history-d", "checkpoint-disabled")
@@ -56,6 +56,16 @@ def test_a_fresh_volume_of_mkfs_f2fs_is_silent(tmp_path: Path, features: str) ->
     assert fsck(image).rc == 0
     report = examine(image)
     assert not bad(report), said(report)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", ["crash-several", "crash-namespace", "crash-orphan", "crash-stress-1"])
+def test_what_fsck_f2fs_leaves_of_a_power_cut_is_silent(name: str, tmp_path: Path) -> None:
+    """Its checkpoint says that nodes are told without a checksum; those that the kernel wrote have one."""
+    image = reference(name).copy(tmp_path).path
+    run_tool("fsck.f2fs", "-f", image)
+    report = examine(image)
+    assert not bad(report, Severity.WARNING), said(report)
 
 
 @pytest.mark.parametrize("year", [1, 1500, 1601, 9999])

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from f2tools.f2fs.layout.constants import CP_CRC_RECOVERY_FLAG, F2FS_META_INO, F2FS_NODE_INO, NEW_ADDR, OFFSET_BIT_SHIFT
+from f2tools.f2fs.layout.constants import (
+    CP_CRC_RECOVERY_FLAG,
+    CP_NOCRC_RECOVERY_FLAG,
+    F2FS_META_INO,
+    F2FS_NODE_INO,
+    NEW_ADDR,
+    OFFSET_BIT_SHIFT,
+)
 from f2tools.f2fs.layout.nat import NatBlock
 from f2tools.f2fs.volume.nat import RESERVED_NODES
 from f2tools.fsck import problems
@@ -139,7 +146,8 @@ def check_versions(scan: Scan) -> Iterator[Finding]:
     mask = np.uint64((1 << 32) - 1)
     ahead = ((version & mask) - np.uint64(cp.checkpoint_ver & int(mask))) & mask
     future = placed & (ahead > 0) & (ahead < 1 << 31)
-    if not cp.ckpt_flags & CP_CRC_RECOVERY_FLAG:  # else the high half is a checksum, of whichever run wrote the node
+    # with either flag the high half may be a checksum, of whichever run wrote the node; fsck.f2fs sets the second one
+    if not cp.ckpt_flags & (CP_CRC_RECOVERY_FLAG | CP_NOCRC_RECOVERY_FLAG):
         future |= placed & (version > np.uint64(cp.checkpoint_ver))
     for row in np.flatnonzero(future).tolist():
         yield _footer(
