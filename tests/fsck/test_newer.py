@@ -227,3 +227,25 @@ def test_a_tail_that_a_former_file_system_left_behind_does_not_count(further: in
     with closing(open_image(image)) as opened:
         assert opened.cp.checkpoint_ver == version
     assert [row["code"] for row in rows(image) if row.get("severity") == "error"] == ["C002", "C002"]
+
+
+def test_an_end_of_which_the_power_cut_kept_the_first_sector_back_was_never_complete(tmp_path: Path) -> None:
+    """A disk may write the sectors of a block in any order: the new checksum is there, behind what an older pack had."""
+    image = fresh(tmp_path)
+    volume = writable(image)
+    for name in range(5):
+        volume.create(3, b"f%d" % name, 0o644)
+        volume.sync()
+    before = image.read_bytes()
+    volume.create(3, b"new", 0o644)
+    volume.sync()
+    volume.abandon()
+    with Volume(open_device(image)) as after:
+        tail = (after.pack.blkaddr + after.cp.cp_pack_total_block_count - 1) * SIZE
+    with image.open("r+b") as file:
+        file.seek(tail)
+        file.write(before[tail : tail + 512])
+    assert not found(image)
+    assert found(image, "C019")
+    assert f2("touch", f"{image}:/other").code == 0
+    assert f2("fsck", image).code == 0

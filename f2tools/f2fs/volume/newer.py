@@ -25,6 +25,7 @@ from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.nat import Nat
 
 SECTOR = 512
+MOST_OLDER = 1 << 31  # checkpoints
 
 
 class Newer(NamedTuple):
@@ -115,11 +116,22 @@ def _said_by(device: Device, geo: Geometry, pack: Pack, other: Pack) -> tuple[_S
         return _Said.OLDER, tails
     if head.checkpoint_ver != following:
         return _Said.NEXT if tails else _Said.OLDER, tails
-    own = stored_crc(head, blocks[0].tobytes())
+    head_block = blocks[0].tobytes()
+    own = stored_crc(head, head_block)
     tail = blocks[(head.cp_pack_total_block_count - 1) % geo.blocks_per_seg].tobytes()
-    last = tail[-SECTOR:] == blocks[0].tobytes()[-SECTOR:]
+    last = tail[-SECTOR:] == head_block[-SECTOR:] and not _begins_as_before(tail, head_block, following)
     # the checksum has come, and with it what stands beside it or the version; else it may have been torn
     written = stored_crc(head, tail) == own and (last or Checkpoint.parse(tail).checkpoint_ver == following)
     if tails or written:
         return _Said.NEXT, {own, *tails}
     return _Said.TORN, {own}  # nor is there what was before: `was_begun`
+
+
+def _begins_as_before(tail: bytes, head: bytes, version: int) -> bool:
+    """Whether the first sector of a pack's tail, whose head has this version, is that of the tail of an older pack.
+
+    Where merely the version was hit, all else in it is as in the head.
+    """
+    at, before = Checkpoint.offset_of("checkpoint_ver") + 8, Checkpoint.parse(tail).checkpoint_ver
+    older = before and 1 < (version - before) % (1 << 64) < MOST_OLDER  # zeros are what a copy has for a bad sector
+    return bool(older) and tail[at:SECTOR] != head[at:SECTOR]
