@@ -16,8 +16,10 @@ import pytest
 import f2tools
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.layout.node import NodeFooter
+from tests.dump.craft import f2
 from tests.fsck import crashes
-from tests.images import CRASH
+from tests.fsck.trees import tree_of
+from tests.images import CRASH, reference
 
 LOST = (
     "journals", "SIT zeroed", "SIT noise", "NAT zeroed", "NAT noise", "summaries", "inode", "footer", "root", "pack",
@@ -73,3 +75,19 @@ def test_what_two_losses_left_is_saved(name: str, tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(crashes, "damage", lambda *_, patches=patches: patches)
         wrong = crashes.judged(name, 0, tmp_path, peer=False).wrong
         assert not wrong, f"{name}, {' and '.join(pair)}: {wrong}"
+
+
+@pytest.mark.parametrize("name", ["blocks16k", "packed-ssa"])
+def test_without_node_and_segment_table_all_is_found_by_the_root_that_mkfs_wrote(name: str, tmp_path: Path) -> None:
+    """Nothing of the segment table is in the journals, and the version of the root is not that of any checkpoint."""
+    image = reference(name).copy(tmp_path).path
+    before = tree_of(image)
+    with f2tools.open(image) as volume:
+        size, tables = volume.geo.block_size, [*volume.nat.blkaddrs.tolist(), *volume.sit.blkaddrs.tolist()]
+    with image.open("r+b") as file:
+        for blkaddr in tables:
+            file.seek(blkaddr * size)
+            file.write(bytes(size))
+    assert f2("fsck", "-y", image).code == 1
+    assert f2("fsck", image).code == 0
+    assert tree_of(image) == before

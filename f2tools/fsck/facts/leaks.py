@@ -17,6 +17,7 @@ from f2tools.f2fs.layout.constants import (
     DENT_BIT_SHIFT,
     F2FS_FEATURE_RO,
     F2FS_NAME_LEN,
+    F2FS_ROOT_INO,
     NR_CURSEG_DATA_TYPE,
     OFFSET_BIT_SHIFT,
 )
@@ -33,6 +34,7 @@ from f2tools.f2fs.layout.footers import (
 )
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.volume.dentries import DentryArea
+from f2tools.f2fs.volume.derived import MADE_WITH
 from f2tools.f2fs.volume.nat import RESERVED_NODES
 from f2tools.fsck.checks.recovery import synced_blocks
 from f2tools.fsck.checks.summary import named_by_summaries, summaries_of
@@ -298,7 +300,9 @@ class Leaks:
         footers = footers_of(blocks)
         nid, ino = footers["nid"].astype(np.int64), footers["ino"].astype(np.int64)
         age = (version - low_cp_ver(footers)) & CP_VER_LOW
-        fine = (nid >= RESERVED_NODES) & (nid < geo.max_nid) & (age < MOST_VERSIONS)
+        # the root may be as mkfs made it, with a version of its own
+        of_late = (age < MOST_VERSIONS) | ((nid == F2FS_ROOT_INO) & (low_cp_ver(footers) == MADE_WITH))
+        fine = (nid >= RESERVED_NODES) & (nid < geo.max_nid) & of_late
         fine &= (ino >= RESERVED_NODES) & (ino < geo.max_nid)
         fine &= ~are_blank(blocks)
         fine &= (footers["next_blkaddr"] == 0) | geo.in_main(footers["next_blkaddr"].astype(np.int64))

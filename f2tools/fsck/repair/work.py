@@ -151,8 +151,8 @@ class Work:
 
     def wanted(self, nid: int, found: LostNode) -> bool:
         """Whether the other copy of the table, a name or a pointer speaks for a copy of a node whose nid is free."""
-        if self.other_nat_copy(nid)[1:] == (found.ino, found.blkaddr):
-            return True
+        if nid == F2FS_ROOT_INO or self.other_nat_copy(nid)[1:] == (found.ino, found.blkaddr):
+            return True  # no root is ever deleted
         if found.ino != nid:
             return (nid, found.ino, found.offset) in self._missing
         return named(self, nid, found)
