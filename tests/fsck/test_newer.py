@@ -230,7 +230,7 @@ def test_a_tail_that_a_former_file_system_left_behind_does_not_count(further: in
 
 
 def test_an_end_of_which_the_power_cut_kept_the_first_sector_back_was_never_complete(tmp_path: Path) -> None:
-    """A disk may write the sectors of a block in any order: the new checksum is there, behind what an older pack had."""
+    """A disk may write the sectors of a block in any order: the new checksum is behind what an older pack had."""
     image = fresh(tmp_path)
     volume = writable(image)
     for name in range(5):
