@@ -1,8 +1,7 @@
 """Plans: what would put a finding right.  A check names the plan; `repair/phases.py` says who carries it out, and when.
 
-A plan's fields are all that a repair needs to know.  `name` and the fields are what JSON shows of it, so several plans
-may share a name: they set the same kind of thing, at another time or from other evidence.  A plan without a name is not
-shown.
+A plan's fields are all that a repair needs to know.  JSON shows `name`, where there is one, and the fields; several
+plans may share a name: they set the same kind of thing, at another time or from other evidence.
 """
 
 from __future__ import annotations
@@ -464,7 +463,7 @@ class RewriteBlock(RepairPlan):
     name: ClassVar[str] = "rewrite-block"
 
 
-# -- directories ------------------------------------------------------------------------------------------------------
+# -- directories, and quota -------------------------------------------------------------------------------------------
 
 
 class EntryPlan(RepairPlan):
@@ -504,6 +503,10 @@ class RemoveEntry(EntryPlan):
     """Remove an entry."""
 
     name: ClassVar[str] = "remove-dentry"
+
+
+class TakeOut(RemoveEntry):
+    """Remove an entry of what can't be opened in its directory, and can in lost+found."""
 
 
 class SetType(EntryPlan):
@@ -581,9 +584,6 @@ class Reconnect(RepairPlan):
     name: ClassVar[str] = "reconnect"
     ino: int
     pino: int
-
-
-# -- quota ------------------------------------------------------------------------------------------------------------
 
 
 class RewriteQuotaFile(RepairPlan):

@@ -85,6 +85,7 @@ from f2tools.fsck.plans import (
     SetTarget,
     SetType,
     TakeNewer,
+    TakeOut,
     Unmix,
 )
 
@@ -734,8 +735,9 @@ ENCRYPT_CONTEXT = _problem(
     "I025", "encryption-context", ERROR, "marked as encrypted, without an encryption context",
     "Without its context nobody can read the file with any key; a plain file with this mark reads as an error.",
     "the mark is taken away where the feature or the context is missing, and set where only the mark is; what lost its "
-    "context in an encrypted directory stays, as there nothing opens what is plain",
-    plans=(SetFieldEarly, SetFieldLast, ClearAdvise),
+    "context in an encrypted directory goes to lost+found by its number first, as there nothing opens what is plain; "
+    "but not with -p",
+    plans=(SetFieldEarly, SetFieldLast, ClearAdvise, TakeOut),
 )  # fmt: skip
 INODE_PROJECT = _problem(
     "I027", "inode-project", WARNING, "a project number on a volume without projects",
@@ -830,10 +832,12 @@ BLOCKS_BEHIND_END = _problem(
 ENCRYPT_POLICY = _problem(
     "I042", "encryption-policy", ERROR, "the encryption policy is not that of the directory or of what is in it",
     "In an encrypted directory the kernel opens nothing that is plain or has another policy, and nowhere what has a "
-    "context of another length than its version. What is plain can be copied out and removed.",
-    "the policy that all others above and in it have is put back where no other inode has this one, or two and more in "
-    "a directory speak against it. The nonce stays: where it is wrong, too, no key decrypts the names or the content",
-    plans=(SetPolicy,),
+    "context of another length than its version.",
+    "what is plain goes to lost+found, by its number, as its name there is ciphertext; but not with -p, nor where "
+    "nothing but its directory is encrypted, whose mark may be what is wrong. The policy that all others above and in "
+    "it have is put back where no other inode has this one, or two and more in a directory speak against it. The nonce "
+    "stays: where it is wrong, too, no key decrypts the names or the content",
+    plans=(SetPolicy, TakeOut),
 )  # fmt: skip
 
 # -- data blocks ------------------------------------------------------------------------------------------------------

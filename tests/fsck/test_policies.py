@@ -5,19 +5,20 @@ Where one is alone against its neighbours it gets theirs back; else that is told
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from f2tools.f2fs.layout.constants import FADVISE_ENC_NAME_BIT, FADVISE_ENCRYPT_BIT
+from f2tools.f2fs.layout.constants import F2FS_INLINE_XATTR, FADVISE_ENC_NAME_BIT, FADVISE_ENCRYPT_BIT
 from f2tools.f2fs.layout.xattr import FSCRYPT_NONCE_SIZE
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import open_volume
 from f2tools.f2fs.volume.xattr import encryption_context
 from f2tools.fsck.findings import Finding
-from tests import images
+from tests import images, judges
 from tests.dump.craft import f2
 from tests.fsck.craft import codes, examine
 from tests.fsck.test_repair import assert_silent, repair
@@ -133,25 +134,99 @@ def test_a_file_with_the_policy_of_others_is_told_and_stays(image: Path) -> None
     assert image.read_bytes() == before
 
 
-def test_a_plain_file_in_an_encrypted_directory_is_told_and_stays(image: Path) -> None:
-    name = _two(image)[0]
-    file = next(inode for inode in children(image, name) if inode.is_file and not inode.has_inline_data)
-    context = context_of(image, file)
-    block = bytearray(file.block.tobytes())
+def make_plain(image: Path, inode: Inode) -> None:
+    """Take context and marks of encryption from an inode, as if it had been made anew without them."""
+    context, block = context_of(image, inode), bytearray(inode.block.tobytes())
     at = bytes(block).index(context) - 1 - 4 - 24
     block[at : at + 24 + 4 + 1 + len(context)] = bytes(24 + 4 + 1 + len(context))
     block[2] &= ~(FADVISE_ENCRYPT_BIT | FADVISE_ENC_NAME_BIT) & 0xFF
     with image.open("r+b") as stream:
-        stream.seek(4096 * file.blkaddr)
+        stream.seek(4096 * inode.blkaddr)
         stream.write(block)
+
+
+def plain_child(image: Path, kind: Callable[[Inode], bool] = lambda inode: inode.is_file) -> tuple[str, Inode]:
+    """A file in an encrypted directory that is made plain, and that directory's name."""
+    name = _two(image)[0]
+    file = next(inode for inode in children(image, name) if kind(inode) and not inode.has_inline_data)
+    make_plain(image, file)
+    return name, file
+
+
+def test_a_plain_file_in_an_encrypted_directory_goes_to_lost_found(image: Path) -> None:
+    _, file = plain_child(image)
     finding = only(image)
     assert finding.ino == file.ino
-    assert "copy it out, and remove it" in finding.message
+    assert "it is not encrypted, and its directory is" in finding.message
+    said = f2("fsck", image, "-y").text
+    assert f"I042 {finding.where}: taken out of it, for lost+found" in said
+    assert f"named '#{file.ino}' in directory" in said
+    assert_silent(image)
+    with open_volume(image) as volume:
+        moved = volume.path(f"/lost+found/#{file.ino}").inode
+        assert moved.ino == file.ino
+        assert moved.i_size == file.i_size
+        assert not moved.encrypted
+    assert judges.fsck(image).rc == 0
+
+
+def test_a_plain_directory_in_an_encrypted_one_goes_there_with_all_that_is_in_it(image: Path) -> None:
+    _, directory = plain_child(image, lambda inode: inode.is_dir)
+    with open_volume(image) as volume:
+        inside = sorted(entry.dentry.ino for entry in volume.listdir(volume.nodes.inode(directory.ino)))
+    assert inside
+    assert codes(examine(image))["I042"] == 1
+    assert repair(image).complete
+    assert_silent(image)
+    with open_volume(image) as volume:
+        moved = volume.path(f"/lost+found/#{directory.ino}").inode
+        assert sorted(entry.dentry.ino for entry in volume.listdir(moved)) == inside
+
+
+def test_a_careful_repair_leaves_a_plain_file_where_it_is(image: Path) -> None:
+    _, file = plain_child(image)
+    before = image.read_bytes()
+    assert f2("fsck", image, "-p").code
+    assert image.read_bytes() == before
+    assert only(image).ino == file.ino
+
+
+def test_a_directory_whose_context_alone_is_damaged_keeps_all_that_is_in_it(image: Path) -> None:
+    """Of the directory itself the context is gone, or another: what is in it was not hit."""
+    name = _two(image)[0]
+    inode, inside = top(image, name), sorted(child.ino for child in children(image, name))
+    context, block = context_of(image, inode), inode.block.tobytes()
+    with image.open("r+b") as stream:
+        stream.seek(4096 * inode.blkaddr + block.index(context) - 29)
+        stream.write(bytes(29 + len(context)))
+    assert repair(image).complete
+    assert sorted(child.ino for child in children(image, name)) == inside
+    with open_volume(image) as volume:
+        assert not any(entry.name == b"lost+found" for entry in volume.listdir(volume.root.inode))
+
+
+def test_a_plain_directory_that_seems_encrypted_keeps_its_files(image: Path) -> None:
+    """Mark and context on a directory whose names are text, and all that is in it plain: nothing else speaks for it."""
+    f2("mkdir", f"{image}:/plain")
+    f2("touch", f"{image}:/plain/one", f"{image}:/plain/two")
+    donor = top(image, _two(image)[0])
+    context, block = context_of(image, donor), donor.block.tobytes()
+    victim = top(image, "plain")
+    changed, at = bytearray(victim.block.tobytes()), block.index(context) - 29
+    changed[at : at + 29 + len(context)] = block[at : at + 29 + len(context)]
+    changed[2] |= FADVISE_ENCRYPT_BIT
+    changed[3] |= F2FS_INLINE_XATTR
+    with image.open("r+b") as stream:
+        stream.seek(4096 * victim.blkaddr)
+        stream.write(changed)
+    assert set(codes(examine(image))) == {"I042"}
+    before = image.read_bytes()
     assert not repair(image).complete
+    assert image.read_bytes() == before
 
 
-def test_a_file_without_its_context_holds_up_no_other_repair(image: Path) -> None:
-    """As a plain one it would not open, either."""
+def test_a_file_without_its_context_goes_to_lost_found_too(image: Path) -> None:
+    """As a plain one it would not open, either; and it holds up no other repair."""
     first, second = _two(image)
     file = next(inode for inode in children(image, first) if inode.is_file and not inode.has_inline_data)
     block, context = file.block.tobytes(), context_of(image, file)
@@ -161,9 +236,13 @@ def test_a_file_without_its_context_holds_up_no_other_repair(image: Path) -> Non
         stream.write(bytes(29 + len(context)))
     change(image, top(image, second), flipped(9))
     assert dict(codes(examine(image))) == {"I025": 1, "I042": 1}
-    outcome = repair(image)
-    assert outcome.better
-    assert dict(outcome.left) == {"I025": 1}
+    careful = images.copy_sparse(image, image.with_name("careful"))
+    f2("fsck", careful, "-p")
+    assert dict(codes(examine(careful))) == {"I025": 1}
+    assert repair(image).complete
+    assert_silent(image)
+    with open_volume(image) as volume:
+        assert volume.path(f"/lost+found/#{file.ino}").inode.ino == file.ino
 
 
 def test_a_directory_and_its_only_file_both_come_back_from_what_is_above(image: Path) -> None:
@@ -247,3 +326,23 @@ def test_the_kernel_opens_again_what_it_refused(guest: Guest, image: Path, tmp_p
     assert again == whole
     assert len(whole) > 500
     assert refused != whole
+
+
+def test_the_kernel_opens_a_plain_file_in_lost_found_that_it_refused(guest: Guest, image: Path, tmp_path: Path) -> None:
+    case = images.reference("fscrypt")
+    damaged = images.copy_sparse(image, tmp_path / "damaged")
+    _, file = plain_child(damaged)
+    repaired = images.copy_sparse(damaged, tmp_path / "repaired")
+    assert repair(repaired).complete
+    files = {"walk.py": WALK, "keys.json": json.dumps(json.loads(case.text("keys.json"))["keys"])}
+    result = guest.run(SCRIPT, [image, damaged, repaired], files=files, timeout=600).must_succeed()
+    whole, refused, again = (result.json(f"{number}.json") for number in range(3))
+    (path,) = (path for path in whole if refused[path] != whole[path])
+    assert refused[path] == "EPERM"
+    with open_volume(repaired) as volume:
+        content = hashlib.sha256(volume.path(f"/lost+found/#{file.ino}").read()).hexdigest()
+    moved = {"lost+found", f"lost+found/#{file.ino}"}
+    assert again[f"lost+found/#{file.ino}"] == content
+    assert {path: seen for path, seen in again.items() if path not in moved} == {
+        name: seen for name, seen in whole.items() if name != path
+    }

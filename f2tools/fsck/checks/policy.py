@@ -34,7 +34,7 @@ from f2tools.fsck.checks.xattr import CONTEXTS
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding, Problem
-from f2tools.fsck.plans import ClearAdvise, RepairPlan, SetPolicy
+from f2tools.fsck.plans import ClearAdvise, RepairPlan, SetPolicy, TakeOut
 
 STEP = 1024
 LAYOUTS = {layout.size: (version, layout) for version, layout in ((1, FscryptContextV1), (2, FscryptContextV2))}
@@ -54,12 +54,14 @@ class Policies:
 
     def read(self) -> Iterator[Finding]:
         """Look at every inode that is marked; what has no context is a finding."""
+        without: list[tuple[int, str]] = []
         rows = np.flatnonzero(self._scan.inodes["advise"] & FADVISE_ENCRYPT_BIT)
         for first in range(0, rows.size, STEP):
             some = rows[first : first + STEP]
             left = ~self._in_first_place(some)
-            for row in some[left].tolist():
-                yield from self._elsewhere(row)
+            without += ((row, note) for row in some[left].tolist() if (note := self._elsewhere(row)))
+        for row, note in without:
+            yield self._without(row, note)
 
     def _in_first_place(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Take the contexts that come first in an inode, as nearly all do; which these are."""
@@ -83,24 +85,28 @@ class Policies:
                     done[group[here]] = True
         return done
 
-    def _elsewhere(self, row: int) -> Iterator[Finding]:
-        """A context behind other attributes; or there is none."""
-        ino = self._tree.ino(row)
+    def _elsewhere(self, row: int) -> str:
+        """Take a context behind other attributes; what is there instead, where there is none."""
         self.of[row] = UNKNOWN
         try:
-            context = encryption_context(self._readers.nodes, self._readers.nodes.inode(ino))
+            context = encryption_context(self._readers.nodes, self._readers.nodes.inode(self._tree.ino(row)))
         except F2fsError:  # reported where it is
-            return
+            return ""
         if context is not None and len(context) in LAYOUTS:
             self.of[row] = self._number(context[:-FSCRYPT_NONCE_SIZE])
-            return
-        note = "none" if context is None else f"{len(context)} bytes"
-        above = self._tree.entries["dir"][self._tree.entries_to(row)]
+            return ""
+        return "none" if context is None else f"{len(context)} bytes"
+
+    def _without(self, row: int, note: str) -> Finding:
+        """An inode without its context: a plain one in time, but not where nothing plain is opened."""
+        entries = self._tree.entries_to(row)
+        above = self._tree.entries["dir"][entries]
+        repair: RepairPlan | None = ClearAdvise(self._tree.ino(row), FADVISE_ENCRYPT_BIT)
         if (self._scan.inodes["advise"][above] & FADVISE_ENCRYPT_BIT).any():
-            note += ", in an encrypted directory, where it would not open as plain, either: remove it"
-            yield _finding(self._tree, row, problems.ENCRYPT_CONTEXT, note)
-            return
-        yield _finding(self._tree, row, problems.ENCRYPT_CONTEXT, note, repair=ClearAdvise(ino, FADVISE_ENCRYPT_BIT))
+            note += ", in an encrypted directory, where it would not open as plain, either"
+            entry = next(iter(entries[self.of[above] > 0].tolist()), None)
+            repair = None if entry is None or self.of[self._tree.root] else taken_out(self._tree, entry)
+        return _finding(self._tree, row, problems.ENCRYPT_CONTEXT, note, repair=repair)
 
     def unmarked(self, row: int) -> bool:
         """Whether an inode that is not marked has a context: told as such."""
@@ -127,6 +133,7 @@ class _Edges(NamedTuple):
 
     above: NDArray[np.int64]
     below: NDArray[np.int64]
+    entries: NDArray[np.int64]
 
 
 def check_encryption(tree: Tree) -> Iterator[Finding]:
@@ -143,12 +150,48 @@ def check_encryption(tree: Tree) -> Iterator[Finding]:
     if not odd.any() and not wrong_rows.size:
         return
     plain = odd & (policies.of[edges.below] == PLAIN)
-    for row in distinct(edges.below[plain]).tolist():
-        if not policies.unmarked(row):
-            note = "it is not encrypted, and its directory is: copy it out, and remove it"
-            yield _finding(tree, row, problems.ENCRYPT_POLICY, note)
+    yield from _plain(tree, policies, edges, plain)
     odd &= ~plain
     yield from _disagreeing(tree, policies, edges, odd, wrong_rows)
+
+
+def _plain(tree: Tree, policies: Policies, edges: _Edges, plain: NDArray[np.bool_]) -> Iterator[Finding]:
+    """What has neither mark nor context in a directory that has both.
+
+    It is taken out where more than the directory itself says that this is encrypted: what is above or in it, too, or
+    the name, which is no text.  In an encrypted root there is no other place for it.
+    """
+    if not plain.any():
+        return
+    secret = policies.of != PLAIN
+    believed = np.zeros(policies.of.size, np.bool_)
+    believed[edges.above[secret[edges.below]]] = True
+    believed[edges.below[secret[edges.below]]] = True  # `above` is encrypted in every edge
+    for at in np.flatnonzero(plain).tolist():
+        above, row, entry = int(edges.above[at]), int(edges.below[at]), int(edges.entries[at])
+        if policies.unmarked(row):
+            continue
+        note = "it is not encrypted, and its directory is"
+        plan = None
+        if not secret[tree.root] and (believed[above] or not is_text(tree.name(entry))):
+            plan = taken_out(tree, entry)
+        else:
+            note += ": copy it out, and remove it"
+        yield _finding(tree, row, problems.ENCRYPT_POLICY, note, repair=plan)
+
+
+def taken_out(tree: Tree, entry: int) -> TakeOut:
+    """The plan that removes an entry of what can't be opened there."""
+    at = tree.entries[entry]
+    return TakeOut(tree.ino(int(at["dir"])), int(at["blkaddr"]), int(at["slot"]))
+
+
+def is_text(name: bytes) -> bool:
+    """Whether a name can be one that somebody gave; ciphertext is so by a rare chance only."""
+    try:
+        return name.decode().isprintable()
+    except UnicodeDecodeError:
+        return False
 
 
 def _edges(tree: Tree, policies: Policies) -> _Edges:
@@ -158,7 +201,7 @@ def _edges(tree: Tree, policies: Policies) -> _Edges:
     above, below = tree.entries["dir"][entries].astype(np.int64), tree.target[entries]
     asked = (policies.of[above] > 0) & (policies.of[below] != UNKNOWN)
     asked &= np.isin(tree.scan.inodes["mode"][below] & S_IFMT, ENCRYPTED)
-    return _Edges(above[asked], below[asked])
+    return _Edges(above[asked], below[asked], entries[asked])
 
 
 def _disagreeing(

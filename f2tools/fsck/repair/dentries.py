@@ -46,6 +46,7 @@ from f2tools.fsck.plans import (
     SetLinks,
     SetTarget,
     SetType,
+    TakeOut,
 )
 from f2tools.fsck.repair.work import Work, named
 
@@ -270,7 +271,7 @@ def dentry_bits(work: Work, finding: Finding, plan: MarkSlots) -> bool:
     return work.edit_area(plan, change)
 
 
-def remove_dentry(work: Work, finding: Finding, plan: EntryPlan) -> bool:
+def remove_dentry(work: Work, finding: Finding, plan: EntryPlan, said: str = "entry removed") -> bool:
     """Free the slots of an entry."""
 
     def change(area: DentryArea, view: memoryview, slot: int) -> None:
@@ -279,8 +280,13 @@ def remove_dentry(work: Work, finding: Finding, plan: EntryPlan) -> bool:
         for number in range(slot, min(slot + count, area.slots)):
             view[number // 8] &= ~(1 << number % 8) & 0xFF
 
-    work.note(finding, "entry removed")
+    work.note(finding, said)
     return work.edit_area(plan, change)
+
+
+def take_out(work: Work, finding: Finding, plan: TakeOut) -> bool:
+    """Remove the name of what can't be opened where it is; without another one it gets one in lost+found."""
+    return remove_dentry(work, finding, plan, "taken out of it, for lost+found")
 
 
 def drop_older_names(work: Work, finding: Finding, plan: SetLinks) -> bool:

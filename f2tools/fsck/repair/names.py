@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -12,7 +13,9 @@ from f2tools.f2fs.layout.constants import F2FS_IMMUTABLE_FL, F2FS_ROOT_INO
 from f2tools.f2fs.layout.file_type import file_type
 from f2tools.f2fs.layout.footers import hash_behind
 from f2tools.f2fs.volume.dentries import bucket_blocks, level_start
+from f2tools.f2fs.volume.xattr import encryption_context
 from f2tools.f2fs.write.volume import WritableVolume
+from f2tools.fsck.checks.policy import ENCRYPTED, LAYOUTS
 from f2tools.fsck.facts.dentries import may_be_name
 from f2tools.fsck.facts.leaks import OldName
 from f2tools.fsck.findings import Finding
@@ -37,6 +40,8 @@ class NameRepairs:
             name = inode.name
             directory = self._directory(pino, ino)
             code = None
+            if directory is not None and self._opens_nothing_in(directory, inode):
+                directory, name = None, b""  # which is ciphertext
             if directory is not None and self._is_secret(directory):
                 code = hash_behind(inode.i_name, inode.i_namelen)
                 if not code:  # it never had a name in such a directory: there no key would find it
@@ -53,6 +58,16 @@ class NameRepairs:
                     name = name[:240] + b"#%d" % ino
             self._attach(directory, name, inode, code)
             self._done.append(f"{finding.code} ino {ino}: named {os.fsdecode(name)!r} in directory {directory.ino}")
+
+    def _opens_nothing_in(self, directory: Any, inode: Any) -> bool:
+        """Whether an inode has no encryption context, and a type that is not opened so in an encrypted directory."""
+        if not directory.encrypted or stat.S_IFMT(inode.i_mode) not in ENCRYPTED:
+            return False
+        try:
+            context = encryption_context(self._vol.nodes, inode) if inode.encrypted else None
+        except F2fsError:  # it has attributes, and they can't be read
+            return False
+        return context is None or len(context) not in LAYOUTS
 
     def _is_secret(self, directory: Any) -> bool:
         """Whether the hashes of its names need a key."""
@@ -108,10 +123,12 @@ class NameRepairs:
 
     def _lost_found(self) -> Any:
         root_dir = self._vol.live(F2FS_ROOT_INO)
-        found = self._vol.names.find_stored(root_dir, LOST_FOUND)
-        if found is not None and self._vol.live(found.ino).is_dir:
-            return self._vol.live(found.ino)
-        name = LOST_FOUND if found is None else LOST_FOUND + b".fsck"
+        name = LOST_FOUND
+        while (found := self._vol.names.find_stored(root_dir, name)) is not None:
+            directory = self._vol.live(found.ino)
+            if directory.is_dir and not directory.encrypted:
+                return directory
+            name += b".fsck"
         flags = root_dir.i_flags
         root_dir.set(i_flags=flags & ~F2FS_IMMUTABLE_FL)  # a lost file needs a place in a root that nobody may change
         try:

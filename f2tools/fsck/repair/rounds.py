@@ -46,6 +46,7 @@ from f2tools.fsck.plans import (
     SetField,
     SetLinks,
     SetMarks,
+    TakeOut,
 )
 from f2tools.fsck.problems import (
     CP_LAYOUT,
@@ -90,9 +91,10 @@ def _gives_up_behind(report: CheckReport) -> bool:
 
 
 def _takes_nothing(finding: Finding) -> bool:
-    """Whether a repair that may not be done would free nothing: marks of clusters, an unreadable block of a table."""
+    """Whether a repair that may not be done would free nothing: marks of clusters, an unreadable block of a table, what
+    is only moved."""
     plan = finding.repair
-    return isinstance(plan, SetMarks) or (isinstance(plan, RewriteBlock) and finding.area != "main")
+    return isinstance(plan, SetMarks | TakeOut) or (isinstance(plan, RewriteBlock) and finding.area != "main")
 
 
 class Repairer:
