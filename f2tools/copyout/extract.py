@@ -20,13 +20,14 @@ import numpy as np
 
 from f2tools.copyout.attributes import Attributes
 from f2tools.copyout.keep import NOTHING, Keep
-from f2tools.copyout.making import OPEN_DIRECTORY, SAME_NAME, Directory, Maker, TargetFull
+from f2tools.copyout.making import OPEN_DIRECTORY, Directory, Maker, TargetFull
 from f2tools.copyout.met import Inodes
 from f2tools.copyout.piece import SMALL_BLOCKS, Piece, piece_of, read_piece
 from f2tools.copyout.report import CopyReport
 from f2tools.copyout.together import Small, is_for_python, make_small
 from f2tools.copyout.walk import (
     MORE_NAMES,
+    SAME_NAME,
     SECOND_ENTRY,
     Lost,
     SeenNames,

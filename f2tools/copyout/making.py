@@ -21,7 +21,7 @@ from f2tools.acl import ACL_GROUP_OBJ, parse_xattr
 from f2tools.copyout.keep import ACL_NAMES, Keep
 from f2tools.copyout.report import CopyReport
 from f2tools.copyout.times import set_times
-from f2tools.copyout.walk import MAX_REASONS, THERE_ALREADY, Lost, byte_ranges, mapped, placed
+from f2tools.copyout.walk import MAX_REASONS, SAME_NAME, THERE_ALREADY, Lost, byte_ranges, mapped, placed
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
 from f2tools.f2fs.layout.constants import NEW_ADDR
 from f2tools.f2fs.volume.data import Cluster, Extent
@@ -30,7 +30,6 @@ from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.volume.xattr import may_have_xattrs, visible_xattrs
 from f2tools.text import join, printable
 
-SAME_NAME = "the target takes it for another name that is there; both can't be"  # it folds case, or normalises
 COPY_BYTES = 64 << 10  # bytes of a large file held at a time: more would not stay in the fast caches
 SEND_BYTES = 256 << 10  # from here on it is worth letting the kernel copy
 SEND_MOST = 16 << 20  # in one call, so that an interruption is heard

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from f2tools.copyout.keep import NOTHING, Keep
-from f2tools.copyout.walk import Lost, placed
+from f2tools.copyout.walk import Lost, is_of_image, placed
+from f2tools.device.media.remote import without_credentials
+from f2tools.text import command_line
 
 
 @dataclass
@@ -83,3 +85,16 @@ class CopyReport:
             "lost": [item.as_dict() for item in self.lost],
             "partial": [item.as_dict() for item in self.partial],
         }
+
+
+def said_of_losses(image: str, devices: Sequence[str], reasons: Iterable[str]) -> str:
+    """How what could not be read may be had yet, by the reasons why it was lost; empty where none is the image's."""
+    if not any(map(is_of_image, reasons)):
+        return ""
+    image = without_credentials(image)
+    salvage = command_line("f2tools fsck --salvage DIR", image, devices=devices)
+    doctor = command_line("f2tools doctor", image, devices=devices)
+    return (
+        f"what is lost here may still be in the image: `{salvage}` looks for it everywhere, and writes nothing to the"
+        f" image; `{doctor}` says what is wrong"
+    )

@@ -6,6 +6,7 @@ Assumes nothing about names and the shape of the tree: what can't be followed is
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +23,16 @@ MAX_REASONS = 100  # of one file; more would only fill the memory
 MAX_PATH_BYTES = 1 << 16  # a deeper directory is not entered: paths alone would fill memory, disk and days
 MAX_DEPTH = 4096  # directories inside one another; likewise
 LONG_PATH_BYTES = 1 << 14  # a longer one is shortened where it is kept
+SAME_NAME = "the target takes it for another name that is there; both can't be"  # it folds case, or normalises
+_OTHER_REASONS = re.compile(
+    "|".join(
+        (
+            f"^{re.escape(THERE_ALREADY)}$", f"^{re.escape(SAME_NAME)}$", "^can't be made: ",
+            "^mode, owner or times can't be set: ", "not followed$", "encrypted(, and no key| and there is no key)",
+            "^the root has no name", "which an archive can't hold$", "^ENAMETOOLONG$",
+        )
+    )
+)  # fmt: skip
 _DOTS = (b".", b"..")
 _UNFIT = (*_DOTS, b"")
 MAX_NAMES = 1 << 20  # names of one directory held to find those that stand there twice
@@ -101,6 +112,11 @@ def byte_ranges(gaps: Iterable[tuple[int, int]], block_size: int, file_size: int
         if start < end:
             found.append((start, end - start))
     return tuple(found)
+
+
+def is_of_image(reason: str) -> bool:
+    """Whether something is lost by what the image holds: not for want of a key, or by what the target can't take."""
+    return bool(reason) and _OTHER_REASONS.search(reason) is None
 
 
 class SeenNames:

@@ -101,7 +101,14 @@ def _say_lost(lost: Iterable[Lost], what: str = "", target: str | None = None) -
         click.echo(f"f2tools: {what}{printable_name(name)}: {printable(item.reason)}", err=True)
 
 
-def _partly() -> NoReturn:
+def _partly(image: str, opening: Opening, reasons: Iterable[str]) -> NoReturn:
+    """End with the exit code of what is not whole; of the newest state, how what is lost may be had yet."""
+    if opening.as_of is None and opening.checkpoint == "newest":
+        from f2tools.copyout.report import said_of_losses
+
+        text = said_of_losses(image, opening.devices, reasons)
+        if text:
+            click.echo(f"f2tools: note: {printable(text)}", err=True)
     click.get_current_context().exit(1)
 
 
@@ -117,19 +124,19 @@ def _expanded(volume: Volume, paths: tuple[str, ...]) -> tuple[str, ...]:
 
 @contextmanager
 def _going_on(path: str, failed: list[str]) -> Iterator[None]:
-    """Say why the file of a PATH can't be read, and put it into `failed`, so that the others are still shown."""
+    """Say why the file of a PATH can't be read, and put that into `failed`, so that the others are still shown."""
     try:
         yield
     except BrokenPipeError:
         raise
     except F2fsError as error:
         click.echo(f"f2tools: {printable_name(path)}: {said_of(error)}", err=True)
-        failed.append(path)
+        failed.append(str(error))
     except OSError as error:
         if error.filename is None:  # our own output, not the image
             raise
         click.echo(f"f2tools: {printable_name(path)}: {error.strerror}", err=True)
-        failed.append(path)
+        failed.append("")  # it is not there
 
 
 def _paths(default: str | None = None) -> Callable[..., Any]:
@@ -217,7 +224,7 @@ def ls(
         documents.end()
     _say_lost(lost)
     if lost or failed:
-        _partly()
+        _partly(image, opening, [*failed, *(item.reason for item in lost)])
 
 
 @click.command()
@@ -270,7 +277,7 @@ def tree(
             click.echo(f"\n{counts['dir']} directories, {counts['other']} files")
     _say_lost(lost)
     if lost:
-        _partly()
+        _partly(image, opening, [item.reason for item in lost])
 
 
 @click.command()
@@ -305,11 +312,11 @@ def stat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) ->
         for key, what in (("read_error", "what belongs to it"), ("xattr_error", "its extended attributes")):
             if key in item:
                 name = item["path"] or f"inode {item['ino']}"
-                failed.append(name)
+                failed.append(item[key])
                 why = f"{what} can't all be read: {printable(item[key])}"
                 click.echo(f"f2tools: {printable_name(name)}: {why}", err=True)
     if failed:
-        _partly()
+        _partly(image, opening, failed)
 
 
 @click.command()
@@ -346,7 +353,7 @@ def cat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) -> 
     else:
         sys.stdout.buffer.flush()
     if failed:
-        _partly()
+        _partly(image, opening, failed)
 
 
 @click.command()
@@ -411,7 +418,7 @@ def extract(
         _say_lost([item for item in report.lost if item.reason != THERE_ALREADY], "lost: ", target)
         _say_lost([item for item in report.lost if item.reason == THERE_ALREADY], "not copied: ", target)
     if not report.complete:
-        _partly()
+        _partly(image, opening, [item.reason for item in (*report.lost, *report.partial)])
 
 
 def _extract_lines(report: Any, taken: float) -> Iterable[str]:
@@ -501,7 +508,7 @@ def tar(
         _say_lost(report.partial, "only partly: ")
         _say_lost(report.lost, "lost: ")
     if not report.complete:
-        _partly()
+        _partly(image, opening, [item.reason for item in (*report.lost, *report.partial)])
 
 
 @click.command()
@@ -529,7 +536,7 @@ def manifest(image: str, path: str, output: str | None, force: bool, opening: Op
             errors = write_manifest(volume, out, path, advance=bar.advance)
     if errors:
         click.echo(f"f2tools: {not_in_full(len(errors))}", err=True)
-        _partly()
+        _partly(image, opening, errors.values())
 
 
 @click.command()
@@ -569,4 +576,4 @@ def verify(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) 
         click.echo("all good" if report.good else f"{len(report.failed)} failed")
         _say_lost(report.failed)
     if not report.good:
-        _partly()
+        _partly(image, opening, ())

@@ -96,6 +96,13 @@ def _copy_out(given: dict[str, Any], common: dict[str, Any]) -> None:
             name = shown(item.path) if to_output else report.place(item)
             click.echo(f"f2tools: {printable(name)}: {printable(item.reason)}", err=True)
     if not all(report.complete for report in reports):
+        from f2tools.copyout.report import said_of_losses
+
+        reasons = [item.reason for report in reports for item in (*report.partial, *report.lost)]
+        images = dict.fromkeys(one.image for one in sources if isinstance(one, Inside))
+        text = said_of_losses(next(iter(images)), common["devices"], reasons) if len(images) == 1 else ""
+        if text:
+            tell(text)
         click.get_current_context().exit(1)
 
 

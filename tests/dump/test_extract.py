@@ -17,6 +17,7 @@ from f2tools.copyout import extract as module
 from f2tools.copyout import piece
 from f2tools.copyout.extract import TargetFull, extract
 from f2tools.copyout.keep import ALL, Keep
+from f2tools.f2fs.layout.nat import NatEntry
 from tests import images
 from tests.dump.craft import copy_of, f2, host_tree, inode_offset, poke, rename, set_ino
 from tests.f2fs.write.volumes import fresh, writable
@@ -462,3 +463,48 @@ def test_a_damaged_image_is_read_as_far_as_it_goes(name: str, tmp_path: Path) ->
         result = f2("dump", command[0], case.path, *command[1:])
         assert result.code in (0, 1, 8), (command, result.err)
         assert "Traceback" not in result.err
+
+
+# -- what to do about what is lost ------------------------------------------------------------------------------------
+
+
+def without_a_nat_block(tmp_path: Path) -> Path:
+    """An image of whose node address table one block is lost, but for what the kernel keeps for itself."""
+    image = images.reference("plain").copy(tmp_path).path
+    with f2tools.open(image) as volume:
+        start = int(volume.nat.blkaddrs[0]) * volume.geo.block_size
+    with image.open("r+b") as file:
+        file.seek(start + 4 * NatEntry.size)
+        file.write(bytes(4096 - 4 * NatEntry.size))
+    return image
+
+
+def test_whoever_reads_a_volume_that_lost_nodes_is_told_how_to_have_them_yet(tmp_path: Path) -> None:
+    image = without_a_nat_block(tmp_path)
+    salvage = f"`f2tools fsck --salvage DIR {image}`"
+    commands = [
+        ("dump", "extract", image, "-o", tmp_path / "out"), ("dump", "ls", "-R", image), ("dump", "tree", image),
+        ("dump", "tar", image, "-o", tmp_path / "all.tar"), ("dump", "manifest", image, "-o", tmp_path / "all.json"),
+        ("dump", "cat", image, "/bigdir/entry-00034"), ("cp", "-r", f"{image}:/.", tmp_path / "copy"),
+    ]  # fmt: skip
+    for words in commands:
+        done = f2(*words)
+        assert done.code == 1, words
+        assert done.err.count(salvage) == 1, words
+        assert f"`f2tools doctor {image}`" in done.err, words
+    assert salvage not in f2("dump", "ls", image, "/nothing").err
+    f2("fsck", "--salvage", tmp_path / "salvaged", image)
+    found = sum(len(files) for _, _, files in os.walk(tmp_path / "salvaged/files"))
+    assert found > 5 * sum(len(files) for _, _, files in os.walk(tmp_path / "out"))
+
+
+def test_where_only_the_target_is_in_the_way_the_image_is_not_blamed(tmp_path: Path) -> None:
+    image = images.reference("plain").path
+    assert f2("dump", "extract", image, "/names", "-o", tmp_path / "out").code == 0
+    again = f2("dump", "extract", image, "/names", "-o", tmp_path / "out")
+    assert again.code == 1
+    assert "--salvage" not in again.err
+    locked = f2("dump", "extract", images.reference("fscrypt").path, "-o", tmp_path / "locked")
+    assert locked.code == 1
+    assert "there is no key" in locked.err
+    assert "--salvage" not in locked.err
