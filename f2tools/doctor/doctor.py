@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from f2tools.device.advice import COPY_FAILING, steps
+from f2tools.device.advice import COPY_FAILING, foreign, steps
+from f2tools.device.containers.partition import read_partitions
 from f2tools.device.media.remote import without_credentials
 from f2tools.device.open import can_grow, file_and_part, only_read, open_device
 from f2tools.doctor.diagnosis import SHOWN, Diagnosis, sentence
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
     from f2tools.device.containers.only_read import OnlyRead
     from f2tools.f2fs.volume.volume import Volume
     from f2tools.fsck.check import CheckReport
+    from f2tools.fsck.findings import Finding
 
+LOST = ((("S005",), "superblocks"), (("C002", "C016"), "checkpoints"))  # by the codes that say so
 NEWER = (CP_NEWER.code, CP_PERHAPS_NEWER.code)
 FULL_PERCENT = 95
 LATER_LOST = (
@@ -46,7 +49,7 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
     try:
         volume = open_volume(image, devices)
     except NotF2fs as error:
-        found = None if devices else sister(image)
+        found = (None if devices else sister(image)) or _only_checked(image, devices)
         return _not_a_volume(image, devices, str(error)) if found is None else found
     except CutShort as error:
         layer = Diagnosis(without_credentials(image), False, ["An image of a virtualized storage layer."])
@@ -68,17 +71,62 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
         found.risks += [sentence(LOST_SINCE)] if volume.journals_lost else []
         found.risks += [sentence(text) for text in volume.warnings]
         found.risks += _risks(volume, waiting)
-        lost = report.counts["H001"] or volume.device.missing_bytes
-        newer = next((finding for finding in report.findings if finding.code in NEWER), None)
-        if newer is not None:
-            perhaps = "" if newer.code == CP_NEWER.code else ", or was never in one"
-            found.risks.append(f"A newer state was lost from sight with a checkpoint{perhaps}: {newer.found}.")
-        if report.counts[CP_LATER.code]:
-            found.risks.append(LATER_LOST)
-    found.healthy = report.sound
-    found.health = _health(report)
+        missing = bool(volume.device.missing_bytes)
+    _say_checked(found, report)
     container = next(filter(None, map(only_read, (image, *devices))), None)
     found.steps = _steps(found, devices, waiting, container, encrypted)
+    _change_steps(found, report, image, devices, container, missing=missing)
+    return found
+
+
+def _only_checked(image: str, devices: Sequence[str]) -> Diagnosis | None:
+    """Of a volume that can't be opened, as both superblocks or checkpoints are lost, and that a check can go through;
+    None for anything else."""
+    try:
+        opened = open_image(image, devices)
+    except NotF2fs:
+        return None
+    try:
+        if read_partitions(opened.device) or foreign(opened.device):
+            return None
+        report = check(opened)
+        size, missing = human_size(opened.geo.block_count * opened.geo.block_size), bool(opened.missing_bytes)
+    finally:
+        opened.close()
+    if report.tree is None:
+        return None
+    lost = [what for codes, what in LOST if any(report.counts[code] for code in codes)]
+    as_it_is = f"Both {' and both '.join(lost)} are lost, so it can't be mounted as it is."
+    found = Diagnosis(without_credentials(image), False, [f"An F2FS volume, {size}.", *([as_it_is] if lost else [])])
+    _say_checked(found, report)
+    container = next(filter(None, map(only_read, (image, *devices))), None)
+    found.steps = _steps(found, devices, 0, container, 0)
+    _change_steps(found, report, image, devices, container, missing=missing)
+    return found
+
+
+def _say_checked(found: Diagnosis, report: CheckReport) -> None:
+    """What the check found, and what is at risk by it."""
+    found.healthy = report.sound
+    found.health = _health(report)
+    newer = _newer(report)
+    if newer is not None:
+        perhaps = "" if newer.code == CP_NEWER.code else ", or was never in one"
+        found.risks.append(f"A newer state was lost from sight with a checkpoint{perhaps}: {newer.found}.")
+    if report.counts[CP_LATER.code]:
+        found.risks.append(LATER_LOST)
+
+
+def _newer(report: CheckReport) -> Finding | None:
+    return next((finding for finding in report.findings if finding.code in NEWER), None)
+
+
+def _change_steps(
+    found: Diagnosis, report: CheckReport, image: str, devices: Sequence[str], container: OnlyRead | None, *,
+    missing: bool,
+) -> None:  # fmt: skip
+    """Where the usual steps are not the right ones; `missing`: an end of the volume is."""
+    lost, newer = report.counts["H001"] or missing, _newer(report)
     if report.only_resizing and container is None:
         again = command_line("f2tools resize", found.image, "SIZE", devices=devices)
         finish = (again, "finishes the resize, with the SIZE of the one that was interrupted")
@@ -100,7 +148,6 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
         ]
     elif report.counts["S009"] and container is None and (devices or not can_grow(image, devices)):
         found.steps = [*found.steps[:1], *_copies(image, devices)]
-    return found
 
 
 def _copies(image: str, devices: Sequence[str]) -> list[tuple[str, str]]:

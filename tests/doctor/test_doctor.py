@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import struct
@@ -65,6 +66,55 @@ def test_a_damaged_volume_is_copied_out_before_it_is_repaired(damaged: Callable[
     assert "  DAMAGED: " in text
     assert "link count is not the number of names (I002)" in text
     assert text.index("--salvage") < text.index("-y --undo") < text.index("undo ", text.index("-y --undo") + 12)
+
+
+def without(image: Path, lost: str) -> None:
+    """Zero both superblocks, or both checkpoint packs, or only the heads of these."""
+    with f2tools.open(image) as volume:
+        start, per, size = volume.geo.cp_blkaddr, volume.geo.blocks_per_seg, volume.geo.block_size
+    places = {"superblocks": [(0, 2)], "checkpoints": [(start, 2 * per)], "heads": [(start, 1), (start + per, 1)]}
+    with image.open("r+b") as file:
+        for blkaddr, count in places[lost]:
+            file.seek(blkaddr * size)
+            file.write(bytes(count * size))
+
+
+@pytest.mark.parametrize("lost", ["superblocks", "checkpoints", "heads"])
+def test_what_is_advised_where_both_are_lost_brings_everything_back(
+    lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = reference("plain").copy(tmp_path).path
+    monkeypatch.chdir(tmp_path)
+    whole = json.loads(f2("dump", "manifest", image).out)["entries"]
+    without(image, lost)
+    found = json.loads(f2("doctor", "--json", image).out)
+    named = "superblocks" if lost == "superblocks" else "checkpoints"
+    assert found["what"] == ["An F2FS volume, 128 MiB.", f"Both {named} are lost, so it can't be mounted as it is."]
+    salvage, repair, undo = [shlex.split(step["command"])[1:] for step in found["steps"]]
+    before = image.read_bytes()
+    assert "423 files whole, 0 whole but" in f2(*salvage).text
+    assert image.read_bytes() == before
+    assert f2(*repair).code == 1
+    assert json.loads(f2("dump", "manifest", image).out)["entries"] == whole
+    assert f2(*undo).code == 0
+    assert image.read_bytes() == before
+
+
+def test_where_all_of_them_are_lost_the_way_is_a_search_that_says_what_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = reference("plain").copy(tmp_path).path
+    monkeypatch.chdir(tmp_path)
+    without(image, "checkpoints")
+    with image.open("r+b") as file:
+        file.write(bytes(2 * 4096))
+    rescue, _ = (shlex.split(step["command"])[1:] for step in json.loads(f2("doctor", "--json", image).out)["steps"])
+    said = f2(*rescue)
+    assert "would be repaired" in said.err
+    for command in re.findall("`f2tools ([^`]*)`", said.err.partition("next: ")[2]):
+        assert f2(*shlex.split(command)).code in (0, 1)
+    assert len([path for path in (tmp_path / "DIR/files").rglob("*") if path.is_file()]) > 400
+    assert f2("fsck", image).code == 0
 
 
 def test_what_a_crash_left_is_at_risk() -> None:
