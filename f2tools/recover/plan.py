@@ -142,6 +142,8 @@ def make_plan(volume: Volume, until: int | None = None) -> RecoveryPlan:
 
 def _why(volume: Volume) -> str:
     mine, other = volume.pack, volume.packs[1 - volume.pack.index]
+    if volume.is_unfinished(other):
+        return f"pack {other.index + 1} was not written to its end"
     if not other.valid:
         return f"pack {other.index + 1} is not usable: {', '.join(other.problems)}"
     versions = f"{mine.cp.checkpoint_ver:#x} against {other.cp.checkpoint_ver:#x}"

@@ -53,6 +53,30 @@ def test_a_pack_with_the_tail_of_an_older_one_was_not_finished(image: Path) -> N
     assert subprocess.run([need_tool("fsck.f2fs"), image], capture_output=True, check=False).returncode == 0
 
 
+def test_no_reader_or_writer_calls_it_unusable_and_one_that_was_hit_all_do(image: Path) -> None:
+    _, at = begun(image)
+    for words in (
+        ["dump", "ls", image],
+        ["recover", image],
+        ["doctor", image],
+        ["touch", f"{image}:/new", "--dry-run"],
+    ):
+        done = f2(*words)
+        assert "is not usable" not in done.text + done.err, words
+        assert done.code == 0, words
+    with image.open("r+b") as file:
+        file.seek(at * SIZE)
+        file.write(bytes(SIZE))
+    for words in (
+        ["dump", "ls", image],
+        ["recover", image],
+        ["doctor", image],
+        ["touch", f"{image}:/new", "--dry-run"],
+    ):
+        done = f2(*words)
+        assert "is not usable" in done.text + done.err, words
+
+
 @pytest.mark.parametrize("tail", [bytes(SIZE), bytes(range(256)) * (SIZE // 256), b"x" * (SIZE - 5) + bytes(5)])
 def test_what_an_older_pack_did_not_leave_there_is_damage(image: Path, tail: bytes) -> None:
     _, at = begun(image)

@@ -54,7 +54,7 @@ class Pack:
 
     @property
     def empty(self) -> bool:
-        """Whether it was read and nothing is there, as mkfs leaves the second one."""
+        """Whether it was read and nothing is there; mkfs leaves a head of version 0 in the second one."""
         return bool(self.head) and not self.head.strip(b"\0")
 
     @property

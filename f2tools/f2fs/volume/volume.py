@@ -24,7 +24,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FT_DIR,
     F2FS_ROOT_INO,
 )
-from f2tools.f2fs.volume.checkpoint import Pack, Which, choose_pack, read_orphans, read_packs
+from f2tools.f2fs.volume.checkpoint import Pack, Which, choose_pack, read_orphans, read_packs, was_begun
 from f2tools.f2fs.volume.data import DataReader
 from f2tools.f2fs.volume.dentries import Dentry, Listed, names_in, parse_dentries
 from f2tools.f2fs.volume.dir import DirReader, nokey_name
@@ -116,10 +116,15 @@ class Volume:
             which = name if hasattr(self.device, "set_layout") else "the image"
             self.warnings.append(f"{which} is cut off: {missing} bytes of the volume are missing at its end")
         for pack in self.packs:
-            if not pack.valid and (pack.cp.checkpoint_ver or not pack.head):
+            written = not pack.valid and (pack.cp.checkpoint_ver or not pack.head)
+            if written and not self.is_unfinished(pack):
                 self.warnings.append(f"checkpoint pack {pack.index + 1} is not usable: {', '.join(pack.problems)}")
         if self.cp.ckpt_flags & (CP_ERROR_FLAG | CP_FSCK_FLAG):
             self.warnings.append("the volume was marked as in need of a check")
+
+    def is_unfinished(self, pack: Pack) -> bool:
+        """Whether a power cut left a pack that is not valid: no damage, the next checkpoint is written over it."""
+        return not pack.valid and was_begun(self.device, self.geo, pack, self.pack)
 
     closed = False
 
