@@ -310,7 +310,8 @@ CP_PERHAPS_NEWER = _problem(
     "C019", "perhaps-newer-state", WARNING, "nodes that no checkpoint has lie behind a pack that is not valid",
     "Nothing of that pack says which it was. Either the next checkpoint is gone, and with it what it had of these "
     "nodes, or the power was cut before there was one: then they were written back, never fsync'ed, and no mount shows "
-    "them. `fsck --salvage` copies what is found of them into `newer`.",
+    "them. `fsck --salvage` copies what is found of them into `newer`. Where the pack is all zeros, which no power cut "
+    "leaves, whoever writes to the volume is told.",
     "none: it goes with the pack, which is written anew (C001), as a mount does",
 )  # fmt: skip
 CP_TURN = _problem(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from f2tools.fsck.facts.image import open_image
 from tests.dump.craft import f2
 from tests.f2fs.write.volumes import fresh, writable
 from tests.images import reference
+from tests.judges import need_tool
 
 SIZE = 4096
 CRASHED = ("crash-new-file", "crash-several", "crash-orphan", "crash-sqlite-wal", "crash-namespace", "crash-stress-1")
@@ -161,6 +163,39 @@ def test_where_the_pack_is_gone_the_nodes_tell_of_it(name: str, code: str, sever
     assert done.code == 4
     assert "a newer state, " in done.text
     assert (tmp_path / "out" / "newer" / "files").is_dir()
+
+
+def test_whoever_writes_where_a_pack_is_gone_is_told_that_its_state_may_go_with_it(tmp_path: Path) -> None:
+    image = hit("crash-stress-3", "pack", tmp_path)
+    assert found(image, "C019")
+    for words in (["touch", "--dry-run", f"{image}:/new"], ["touch", f"{image}:/new"]):
+        done = f2(*words)
+        assert done.code == 0
+        assert "what it had may go with it: " in done.err
+        assert "1 node block of 1 file or directory" in done.err
+        assert "(C019)" in done.err
+    assert "(C019)" not in f2("touch", f"{image}:/new").err
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("made_by", ["f2tools", "mkfs.f2fs", "sload.f2fs"])
+def test_after_a_crash_of_a_new_volume_nobody_is_told_of_a_pack(made_by: str, tmp_path: Path) -> None:
+    """Nodes were written back, and there is no checkpoint yet but that of the format."""
+    image = fresh(tmp_path) if made_by == "f2tools" else tmp_path / "image"
+    if made_by != "f2tools":
+        with image.open("wb") as file:
+            file.truncate(64 << 20)
+        subprocess.run([need_tool("mkfs.f2fs"), "-q", image], check=True, capture_output=True)
+    if made_by == "sload.f2fs":
+        (tmp_path / "tree").mkdir()
+        (tmp_path / "tree" / "file").write_bytes(b"content")
+        subprocess.run([need_tool("sload.f2fs"), "-f", tmp_path / "tree", image], check=False, capture_output=True)
+    volume = writable(image)
+    volume.create(3, b"new", 0o644)
+    volume.nodes.write(list(volume.nodes.dirty))
+    volume.abandon()
+    assert not found(image, "C019")
+    assert f2("touch", f"{image}:/new").err == ""
 
 
 @pytest.mark.parametrize("what", ["tail", "head", "pack"])

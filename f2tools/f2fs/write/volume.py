@@ -27,6 +27,7 @@ from f2tools.errors import Corrupt, F2fsError, NoFreeSegment, Unsupported
 from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import CP_UMOUNT_FLAG
 from f2tools.f2fs.volume.checkpoint import Which, choose_pack, resealed
+from f2tools.f2fs.volume.newer import newer_state
 from f2tools.f2fs.volume.recovery import find_fsync_chain, fsynced_behind
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.write.balance import CLOSED
@@ -205,6 +206,8 @@ class WritableVolume(Namei):
             found = find_fsync_chain(self, until if isinstance(until, int) else None)
             if until is None and not self.clean:
                 self._warn_of_what_lies_behind(found)
+            if until is None:
+                self._warn_of_lost_pack(found)
             self.recovered = roll_forward_on(self, found.without(until) if isinstance(until, Mapping) else found)
             self.warnings += self.recovered.notes
         if self.recovered is None or not self.recovered.needed:
@@ -219,6 +222,23 @@ class WritableVolume(Namei):
                 f"what was fsync'ed of {files} behind a damaged node, where no recovery comes, and is given up by any"
                 " change but that of `f2tools fsck -y`, which brings back what it can (R004)"
             )
+
+    def _warn_of_lost_pack(self, found: Recovery) -> None:
+        """Nodes that no checkpoint has may be of one that is gone: a pack of zeros is left by no mkfs and no power cut.
+
+        Of one that has anything in it `warnings` speaks as it is.
+        """
+        other = self.packs[1 - self.pack.index]
+        if not other.empty:
+            return
+        chain = [node.blkaddr for node in found.chain]
+        with suppress(F2fsError):  # what can't be read says nothing
+            newer = newer_state(self.device, self.geo, self.packs, self.pack, self.nat, lambda: chain)
+            if newer is not None and not newer.sure:
+                self.warnings.append(
+                    f"checkpoint pack {other.index + 1} is gone, and what it had may go with it: {newer}; what is"
+                    " written from now on goes over that, and `f2tools undelete` finds what is left (C019)"
+                )
 
     def file(self, ino: int) -> File:
         """A file by inode number, for reading."""
