@@ -46,6 +46,11 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
+def counted(count: int, one: str, more: str = "") -> str:
+    """A count with what is counted: `1 file`, `2 files`; `more` where the plural is not `one` with an s."""
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
 def command_line(command: str, *paths: str, devices: Sequence[str] = ()) -> str:
     """A command to paste into a shell: our own words as they are, and behind them paths that the user has given.
 

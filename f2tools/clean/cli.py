@@ -21,7 +21,7 @@ from f2tools.options import (
     undo_option,
 )
 from f2tools.pictures.files import picture_options, pictures
-from f2tools.text import printable
+from f2tools.text import counted, printable
 
 if TYPE_CHECKING:
     from f2tools.clean.clean import Outcome
@@ -156,7 +156,7 @@ def _clean(
 def _histograms(image: str, outcome: Outcome) -> Picture:
     from f2tools.clean.histogram import picture
 
-    title = f"{printable(os.path.basename(image))}: {outcome.sections} sections cleaned, {outcome.policy}"
+    title = f"{printable(os.path.basename(image))}: {counted(outcome.sections, 'section')} cleaned, {outcome.policy}"
     return picture(outcome.before.histogram, outcome.after.histogram, title)
 
 
@@ -188,15 +188,18 @@ def _report(image: str, outcome: Outcome, discard: bool, dry_run: bool) -> None:
         click.echo(line)
     before, after = outcome.before.free_sections, outcome.after.free_sections
     click.echo("")
-    click.echo(f"cleaned {outcome.sections} sections: {outcome.data_blocks} data blocks and {outcome.node_blocks} node "
-               f"blocks moved, {outcome.blocks_written} blocks written")  # fmt: skip
+    click.echo(f"cleaned {counted(outcome.sections, 'section')}: {counted(outcome.data_blocks, 'data block')} and "
+               f"{counted(outcome.node_blocks, 'node block')} moved, "
+               f"{counted(outcome.blocks_written, 'block')} written")  # fmt: skip
     click.echo(f"free sections: {before} -> {after} of {outcome.all_sections}")
     if outcome.target_free_sections is not None and not outcome.reached:
         click.echo(f"{outcome.target_free_sections} free sections were asked for: not reached")
     if outcome.waf is not None:
         click.echo(f"waf: {outcome.waf:.3f}")
     if outcome.pinned_sections:
-        click.echo(f"left alone: {outcome.pinned_sections} sections with files that must stay where they are")
+        click.echo(
+            f"left alone: {counted(outcome.pinned_sections, 'section')} with files that must stay where they are"
+        )
     if discard:
         click.echo(f"discarded: {human_size(outcome.discarded_bytes)}")
     click.echo(f"{printable(image)}: {outcome.stopped}{' (dry run, nothing written)' if dry_run else ''}")

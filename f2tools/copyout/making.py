@@ -28,7 +28,7 @@ from f2tools.f2fs.volume.data import Cluster, Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.volume.xattr import may_have_xattrs, visible_xattrs
-from f2tools.text import join, printable
+from f2tools.text import counted, join, printable
 
 COPY_BYTES = 64 << 10  # bytes of a large file held at a time: more would not stay in the fast caches
 SEND_BYTES = 256 << 10  # from here on it is worth letting the kernel copy
@@ -477,7 +477,7 @@ class Maker:
     def failed(self, directory: Directory, name: bytes, error: OSError) -> None:
         """Note what the target said; TargetFull where going on is pointless."""
         if error.errno in _FULL:
-            done = f"{self.report.files} files and {self.report.bytes} bytes were written"
+            done = f"{counted(self.report.files, 'file')} and {self.report.bytes} bytes were written"
             place = printable(placed(self.report.target, join(directory.path, name)))
             raise TargetFull(f"{place}: {os.strerror(error.errno or 0)}; {done}, the rest was not tried")
         if error.errno == errno.EEXIST and error.strerror != "a second entry of that name":

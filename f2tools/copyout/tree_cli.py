@@ -21,7 +21,7 @@ from f2tools.copyout.keep import Keep, keep_options
 from f2tools.copyout.walk import Lost, not_in_full, placed, shown
 from f2tools.errors import Usage
 from f2tools.options import FileName, force_option, json_option, must_be_free, print_json, progress
-from f2tools.text import printable, printable_name
+from f2tools.text import counted, printable, printable_name
 
 if TYPE_CHECKING:
     from f2tools.copyout.tree import Tree
@@ -159,10 +159,12 @@ class TreeCommands:
                 print_json({"image": image, **report.as_dict()})
             else:
                 left = report.left_out
-                said = f"; {left} devices or set-user-ID bits left out, --all keeps them" if left else ""
+                bits = counted(left, "device or set-user-ID bit", "devices or set-user-ID bits")
+                said = f"; {bits} left out, --all keeps them" if left else ""
                 click.echo(
-                    f"{printable(output)}: {report.files} files, {report.directories} directories, {report.symlinks} "
-                    f"links, {report.bytes} bytes{said}"
+                    f"{printable(output)}: {counted(report.files, 'file')}, "
+                    f"{counted(report.directories, 'directory', 'directories')}, {counted(report.symlinks, 'link')}, "
+                    f"{report.bytes} bytes{said}"
                 )
                 if report.times_not_set:
                     click.echo(said_of_times(report.times_not_set))

@@ -26,7 +26,7 @@ from f2tools.options import (
     undo_option,
 )
 from f2tools.pictures.files import unfinished
-from f2tools.text import printable, printable_name
+from f2tools.text import counted, printable, printable_name
 
 if TYPE_CHECKING:
     from f2tools.defrag.block_range import Moved
@@ -164,7 +164,7 @@ def _defrag(
             run = Defrag(volume, pinned, bar.advance)
             outcome = run.ordered(files) if sort else run.contiguous(files)
         if picture:
-            title = f"{os.path.basename(where.image)}: {outcome.moved_files} files moved"
+            title = f"{os.path.basename(where.image)}: {counted(outcome.moved_files, 'file')} moved"
             heat = [("before", outcome.state_before.vblocks), ("after", outcome.state_after.vblocks)]
             _draw(picture, title, volume.geo, heat, list(_changed(outcome))[:DRAWN_SVG])
         blocks_per_seg, block_size = volume.geo.blocks_per_seg, volume.geo.block_size
@@ -194,8 +194,8 @@ def _move_range(
         print_json({"image": where.image, "written": not where.dry_run, **_range_dict(moved)})
         return
     click.echo(
-        f"{printable(where.image)}: {moved.data_blocks} data blocks and {moved.node_blocks} node blocks of "
-        f"{wanted.start:#x} to {wanted.start + wanted.count - 1:#x} moved"
+        f"{printable(where.image)}: {counted(moved.data_blocks, 'data block')} and "
+        f"{counted(moved.node_blocks, 'node block')} of {wanted.start:#x} to {wanted.start + wanted.count - 1:#x} moved"
         + (f" to {moved.first:#x} to {moved.last:#x}{note}" if moved.first else note)
     )
     for old, new in moved.files:
@@ -281,14 +281,14 @@ def _lines(where: Where, outcome: Outcome, ordered: bool, blocks_per_seg: int, b
         yield from free_lines(outcome.state_after.free_runs, block_size)
         yield ""
     for file, why in outcome.left[:SAID]:
-        yield f"left: {printable_name(file.shown)} in {file.fragments} fragments: {why}"
+        yield f"left: {printable_name(file.shown)} in {counted(file.fragments, 'fragment')}: {why}"
     if len(outcome.left) > SAID:
         yield f"... and {len(outcome.left) - SAID} more files left"
     old, new = outcome.fragments
-    yield f"moved {outcome.data_blocks} data blocks ({human_size(outcome.data_blocks * block_size)}) and " \
-          f"{outcome.node_blocks} node blocks of {outcome.moved_files} files"  # fmt: skip
+    yield f"moved {counted(outcome.data_blocks, 'data block')} ({human_size(outcome.data_blocks * block_size)}) and " \
+          f"{counted(outcome.node_blocks, 'node block')} of {counted(outcome.moved_files, 'file')}"  # fmt: skip
     if outcome.emptied_sections:
-        yield f"emptied {outcome.emptied_sections} sections for them"
+        yield f"emptied {counted(outcome.emptied_sections, 'section')} for them"
     files = len(outcome.before)
     yield f"fragments: {old} -> {new} in {files} {'file' if files == 1 else 'files'}"
     if ordered:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.defrag.files import FileMap, Runs
-from f2tools.text import EMPTY, PICTURE_HEAD, SHADES, markup, printable_name, shade
+from f2tools.text import EMPTY, PICTURE_HEAD, SHADES, counted, markup, printable_name, shade
 
 COLUMNS = 64
 HEAT_ROWS = 6
@@ -50,7 +50,7 @@ def file_line(runs: Runs, first: int, end: int) -> str:
 def file_lines(pairs: Iterable[tuple[FileMap, FileMap | None]]) -> Iterator[str]:
     """Files before and after, each line over that part of the volume in which the file lies."""
     for old, new in pairs:
-        yield f"{printable_name(old.shown)}: {old.blocks} blocks"
+        yield f"{printable_name(old.shown)}: {counted(old.blocks, 'block')}"
         for one in (old, new):
             if one is not None and one.fragments:
                 first, end = int(one.runs[:, 0].min()), int(one.runs.sum(axis=1).max())
@@ -98,7 +98,7 @@ def svg(
             parts.append(f'<text x="10" y="{y + 13}">{markup(shown)}</text>')
             parts.append(f'<rect x="{LEFT}" y="{y + 2}" width="{wide}" height="14" fill="{NOTHING}"/>')
             for start, count in runs.tolist():
-                tip = f"{count} blocks from {start:#x}"
+                tip = f"{counted(count, 'block')} from {start:#x}"
                 parts.append(
                     f'<rect x="{LEFT + (start - first) * scale:.2f}" y="{y + 2}" '
                     f'width="{max(0.6, count * scale):.2f}" height="14" fill="{colour}"><title>{tip}</title></rect>'

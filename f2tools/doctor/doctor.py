@@ -13,7 +13,7 @@ from f2tools.device.containers.partition import read_partitions
 from f2tools.device.media.remote import without_credentials
 from f2tools.device.open import can_grow, file_and_part, only_read, open_device
 from f2tools.doctor.diagnosis import SHOWN, Diagnosis, sentence
-from f2tools.doctor.sisters import cut_short, sister
+from f2tools.doctor.sisters import TAKES, cut_short, sister
 from f2tools.errors import NotF2fs
 from f2tools.f2fs.layout.constants import CP_ERROR_FLAG, CP_FSCK_FLAG, FADVISE_ENCRYPT_BIT
 from f2tools.f2fs.volume.recovery import files_behind, fsynced_files
@@ -26,7 +26,7 @@ from f2tools.fsck.findings import Severity
 from f2tools.fsck.problems import CATALOGUE, CP_LATER, CP_NEWER, CP_PERHAPS_NEWER, FSYNC_REFUSED
 from f2tools.options import human_size
 from f2tools.remarks import said_of_waiting
-from f2tools.text import command_line, pasted
+from f2tools.text import command_line, counted, pasted
 
 if TYPE_CHECKING:
     from f2tools.device.containers.only_read import OnlyRead
@@ -169,9 +169,8 @@ def _what(volume: Volume, encrypted: int) -> list[str]:
     name = f"called {label!r}" if label else "without a label"
     return [
         f"An F2FS volume {name}, {human_size(geo.block_count * geo.block_size)}.",
-        f"{files:,} files and directories take {human_size(total - free)} of {human_size(total)}; "
-        f"{human_size(free)} are free.",
-        *([f"{encrypted:,} of them are encrypted."] if encrypted else []),
+        f"{counted(files, *TAKES)} {human_size(total - free)} of {human_size(total)}; {human_size(free)} are free.",
+        *([f"{encrypted:,} of them {'is' if encrypted == 1 else 'are'} encrypted."] if encrypted else []),
         "It was unmounted properly."
         if volume.clean and not fsynced_files(volume)
         else "It was not unmounted: power was lost, or it is in use.",
@@ -204,14 +203,14 @@ def _risks(volume: Volume, waiting: int) -> list[str]:
 def _health(report: CheckReport) -> list[str]:
     """What is wrong, by kind."""
     if report.sound:
-        names = f"{report.inodes:,} inodes and {report.dentries:,} names"
+        names = f"{counted(report.inodes, 'inode')} and {counted(report.dentries, 'name')}"
         return [f"Sound: {names} agree with each other and with the tables."]
     bad = [code for code in report.counts if CATALOGUE[code].severity >= Severity.WARNING and report.counts[code]]
     bad.sort(key=lambda code: (-CATALOGUE[code].severity, -report.counts[code]))
-    lines = [f"DAMAGED: {sum(report.counts[code] for code in bad):,} findings."]
+    lines = [f"DAMAGED: {counted(sum(report.counts[code] for code in bad), 'finding')}."]
     lines += [f"{report.counts[code]:>6,} x {CATALOGUE[code].text} ({code})" for code in bad[:SHOWN]]
     if len(bad) > SHOWN:
-        lines.append(f"       and {len(bad) - SHOWN} more kinds")
+        lines.append(f"       and {counted(len(bad) - SHOWN, 'more kind')}")
     return lines
 
 

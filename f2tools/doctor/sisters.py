@@ -20,7 +20,7 @@ from f2tools.dfs.layout import BLOCK
 from f2tools.doctor.diagnosis import SHOWN, Diagnosis, sentence
 from f2tools.errors import F2fsError
 from f2tools.options import human_size
-from f2tools.text import command_line
+from f2tools.text import command_line, counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 GROUPS = {DFS: "dfs", DFFS: "dffs"}
 SOUND = "Sound: a check finds nothing wrong; as far as is known, nothing has to be done."
+TAKES = ("file or directory takes", "files and directories take")
 CLOSED = "It was closed properly."
 NOT_CLOSED = (
     "It was not closed: power was lost, or it is in use. That is no damage; the next opening for writing puts it in"
@@ -86,7 +87,7 @@ def _looked_at_dfs(image: str, found: Diagnosis) -> tuple[Sequence[Case], int]:
         report = check_dfs(volume)
         used, all_of_it = volume.layer.mapped_blocks * BLOCK, volume.layer.capacity_blocks * BLOCK
     found.what += [
-        f"{report.inodes:,} files and directories take {human_size(used)} of {human_size(all_of_it)}.",
+        f"{counted(report.inodes, *TAKES)} {human_size(used)} of {human_size(all_of_it)}.",
         CLOSED if report.clean else NOT_CLOSED,
     ]
     reads = command_line("f2tools vsl check", found.image)
@@ -101,8 +102,7 @@ def _looked_at_dffs(image: str, found: Diagnosis) -> tuple[Sequence[Case], int]:
         shape = volume.shape
     used, all_of_it = report.pages_used * shape.page_size, shape.pages * shape.page_size
     found.what += [
-        f"{report.files + report.directories:,} files and directories take {human_size(used)} of "
-        f"{human_size(all_of_it)}.",
+        f"{counted(report.files + report.directories, *TAKES)} {human_size(used)} of {human_size(all_of_it)}.",
         CLOSED if report.clean else NOT_CLOSED,
     ]
     if not report.spare:
@@ -111,7 +111,7 @@ def _looked_at_dffs(image: str, found: Diagnosis) -> tuple[Sequence[Case], int]:
 
 
 def _health(findings: Sequence[Case], more: int) -> list[str]:
-    lines = [f"DAMAGED: {len(findings) + more:,} findings.", *map(str, findings[:SHOWN])]
+    lines = [f"DAMAGED: {counted(len(findings) + more, 'finding')}.", *map(str, findings[:SHOWN])]
     return lines + ([f"and {len(findings) + more - SHOWN:,} more"] if len(findings) + more > SHOWN else [])
 
 

@@ -38,7 +38,7 @@ from f2tools.options import (
     require,
     said_of,
 )
-from f2tools.text import printable, printable_name
+from f2tools.text import counted, printable, printable_name
 
 if TYPE_CHECKING:
     from f2tools.copyout.walk import Lost
@@ -425,20 +425,20 @@ def _extract_lines(report: Any, taken: float) -> Iterable[str]:
     from f2tools.copyout.times import said_of_times
 
     counts = [
-        (report.files, "file", "files"),
+        (report.files, "file", ""),
         (report.directories, "directory", "directories"),
-        (report.symlinks, "symbolic link", "symbolic links"),
-        (report.hard_links, "further hard link", "further hard links"),
-        (report.specials, "special file", "special files"),
+        (report.symlinks, "symbolic link", ""),
+        (report.hard_links, "further hard link", ""),
+        (report.specials, "special file", ""),
     ]
-    words = ", ".join(f"{count} {one if count == 1 else more}" for count, one, more in counts if count or one == "file")
+    words = ", ".join(counted(count, one, more) for count, one, more in counts if count or one == "file")
     yield f"{words}; {human_size(report.bytes)} in {taken:.1f} s -> {printable(report.target)}"
     if report.excluded:
         yield f"{report.excluded} left out as asked"
     if report.left_out:
         yield report.left_out
     for reason, count in report.xattrs_not_set.items():
-        yield f"{count} extended attribute{'s were' if count > 1 else ' was'} not set ({reason})"
+        yield f"{counted(count, 'extended attribute was', 'extended attributes were')} not set ({reason})"
     if report.times_not_set:
         yield said_of_times(report.times_not_set)
     there = sum(item.reason == THERE_ALREADY for item in report.lost)
@@ -503,7 +503,7 @@ def tar(
             }
         )
     elif report.sockets:
-        click.echo(f"f2tools: {report.sockets} sockets left out: tar has no form for them", err=True)
+        click.echo(f"f2tools: {counted(report.sockets, 'socket')} left out: tar has no form for them", err=True)
     if not as_json:
         _say_lost(report.partial, "only partly: ")
         _say_lost(report.lost, "lost: ")
@@ -565,14 +565,14 @@ def verify(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) 
         for path, seal in report.verity.items():
             click.echo(f"{seal['algorithm']}:{seal['digest']} {printable_name(path)}")
         kinds = ", ".join(f"{count} {name}" for name, count in report.clusters_by_algorithm.items())
-        click.echo(f"{report.names} names looked at")
-        click.echo(f"verity: {len(report.verity)} files are what was sealed")
+        click.echo(f"{counted(report.names, 'name')} looked at")
+        click.echo(f"verity: {counted(len(report.verity), 'file is', 'files are')} what was sealed")
         click.echo(
-            f"compression: {report.compressed_files} files, {report.clusters} clusters"
+            f"compression: {counted(report.compressed_files, 'file')}, {counted(report.clusters, 'cluster')}"
             + (f" ({kinds}; {report.clusters_with_checksum} with checksum)" if kinds else "")
         )
         if report.unreadable:
-            click.echo(f"{report.unreadable} encrypted files could not be checked")
+            click.echo(f"{counted(report.unreadable, 'encrypted file')} could not be checked")
         click.echo("all good" if report.good else f"{len(report.failed)} failed")
         _say_lost(report.failed)
     if not report.good:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from f2tools.dump import render
 from f2tools.dump.nodes import VALUE_SHOWN, shown_address
 from f2tools.options import human_size
-from f2tools.text import EMPTY, FULL, SHADES, printable, printable_name, shade
+from f2tools.text import EMPTY, FULL, SHADES, counted, printable, printable_name, shade
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,7 +105,8 @@ def _state(state: dict[str, Any]) -> str:
     if state["clean"]:
         return "unmounted cleanly"
     nodes, files = state["fsynced_nodes"], state["fsynced_files"]
-    what = f"{nodes} fsynced nodes of {files} files wait for roll-forward"
+    wait = "waits" if nodes == 1 else "wait"
+    what = f"{counted(nodes, 'fsynced node')} of {counted(files, 'file')} {wait} for roll-forward"
     return f"not unmounted: {what if nodes else 'nothing was fsynced after the checkpoint'}"
 
 
@@ -394,7 +395,9 @@ def dentries(console: Console, shown: dict[str, Any]) -> None:
     """The slots of a directory."""
     form = "inline" if shown["inline"] else f"{shown['blocks']} blocks, depth {shown['i_current_depth']}"
     more = "".join(f", {word}" for word in ("casefolded", "encrypted") if shown[word])
-    render.title(console, f"directory inode {shown['ino']}: {len(shown['entries'])} entries, {form}{more}")
+    render.title(
+        console, f"directory inode {shown['ino']}: {counted(len(shown['entries']), 'entry', 'entries')}, {form}{more}"
+    )
     dentry_table(console, shown["entries"])
 
 
@@ -476,7 +479,7 @@ def block(console: Console, shown: dict[str, Any], *, with_hex: bool) -> None:
         render.title(console, "directory entries")
         dentry_table(console, shown["dentries"])
     if shown.get("entries"):
-        render.title(console, f"{len(shown['entries'])} entries")
+        render.title(console, counted(len(shown["entries"]), "entry", "entries"))
         render.dicts(console, shown["entries"])
     if shown.get("fields"):
         render.title(console, "fields")

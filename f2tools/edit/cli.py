@@ -28,7 +28,7 @@ from f2tools.options import (
     undo_option,
     usage_message,
 )
-from f2tools.text import printable
+from f2tools.text import counted, printable
 
 if TYPE_CHECKING:
     from f2tools.edit.session import Session
@@ -90,7 +90,8 @@ def _copy_out(given: dict[str, Any], common: dict[str, Any]) -> None:
         if common["as_json"]:
             print_json(report.as_dict())
         elif common["verbose"]:
-            count = f"{report.files} files, {report.directories} directories, {human_size(report.bytes)} copied"
+            directories = counted(report.directories, "directory", "directories")
+            count = f"{counted(report.files, 'file')}, {directories}, {human_size(report.bytes)} copied"
             click.echo(count, err=to_output)
         for item in (*report.partial, *report.lost):
             name = shown(item.path) if to_output else report.place(item)

@@ -30,7 +30,7 @@ from f2tools.options import (
     require,
     say_unknown,
 )
-from f2tools.text import printable, printable_name
+from f2tools.text import counted, printable, printable_name
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.layouts import Layout
@@ -141,7 +141,7 @@ def carve(
             size = human_size(one.size) if one.end_by else f"<= {human_size(one.size)}"
             click.echo(f"{one.blkaddrs[0]:#010x}  {one.extension:5} {size:>13}  {_whose(one.owner)}")
         if not as_json:
-            click.echo(f"{len(found)} files", err=True)
+            click.echo(f"{counted(len(found), 'file')}", err=True)
     _say_unreadable(carver.unreadable)
 
 
@@ -202,7 +202,7 @@ def slack(
                 click.echo(f"{piece.offset:#014x}  {piece.kind:6} {len(piece.data):>5}  {path}  {what}")
             count += 1
     if not as_json:
-        click.echo(f"{count} pieces", err=True)
+        click.echo(f"{counted(count, 'piece')}", err=True)
     for path, text in problems:
         click.echo(f"f2tools: {printable_name(os.fsdecode(path))}: {printable(text)}", err=True)
     if problems:

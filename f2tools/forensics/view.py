@@ -30,6 +30,7 @@ from f2tools.forensics.index import Index, open_index
 from f2tools.forensics.lost_dirs import PastDirs
 from f2tools.forensics.past import Past, PastVolume, TimeNat
 from f2tools.forensics.times import iso, parse_time
+from f2tools.text import counted
 
 CHUNK = 1 << 16
 
@@ -58,13 +59,13 @@ class Sureness:
         """One line for people."""
         if self.exact:
             return f"checkpoint {self.cp_ver} is on the disk"
-        parts = [f"{self.directories} directories and {self.files} files found"]
+        parts = [f"{counted(self.directories, 'directory', 'directories')} and {counted(self.files, 'file')} found"]
         if self.lost:
-            parts.append(f"{len(self.lost)} names or directories lost or in doubt")
+            parts.append(f"{counted(len(self.lost), 'name or directory', 'names or directories')} lost or in doubt")
         if self.gaps:
-            parts.append(f"{len(self.gaps)} {'file' if len(self.gaps) == 1 else 'files'} with gaps")
+            parts.append(f"{counted(len(self.gaps), 'file')} with gaps")
         if self.doubtful:
-            parts.append(f"{len(self.doubtful)} files that may have been overwritten in place later")
+            parts.append(f"{counted(len(self.doubtful), 'file')} that may have been overwritten in place later")
         if self.overwritten:
             parts.append("some nodes of that time may have been overwritten")
         return f"checkpoint {self.cp_ver} was rebuilt from the log ({self.grade}): {', '.join(parts)}"

@@ -31,7 +31,7 @@ from f2tools.options import (
     print_json,
     progress,
 )
-from f2tools.text import printable
+from f2tools.text import counted, printable
 
 if TYPE_CHECKING:
     from f2tools.device import Device
@@ -540,7 +540,7 @@ def _say_salvaged(result: Salvage, as_json: bool, verbose: bool) -> int:
 def _ask(group: str, findings: list[Finding]) -> bool:
     """Ask about a group of repairs; the answer is no where nobody can be asked."""
     codes = ", ".join(sorted({finding.code for finding in findings}))
-    text = f"{GROUPS.get(group, group)} ({len(findings)} findings: {codes})"
+    text = f"{GROUPS.get(group, group)} ({counted(len(findings), 'finding')}: {codes})"
     if not sys.stdin.isatty():
         click.echo(f"{printable(text)}: no, as nobody can be asked", err=True)
         return False

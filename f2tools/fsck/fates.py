@@ -32,6 +32,7 @@ from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.losses import Losses, NamesBefore
 from f2tools.fsck.repair.guesses import Guesses
 from f2tools.fsck.repair.rounds import Repairer
+from f2tools.text import counted
 
 LOST_FOUND = "/lost+found"
 _GIVEN_UP = "what was fsync'ed of it can't be brought back"
@@ -128,7 +129,9 @@ class Fates:
     def summary(self) -> str:
         """One line with the counts."""
         counts = self.counts
-        parts = [f"{self.untouched:,} files whole and where they were"]
+        parts = [
+            f"{counted(self.untouched, 'file')} whole and where {'it was' if self.untouched == 1 else 'they were'}"
+        ]
         found = counts[State.WHOLE]
         parts += [f"{found:,} found again or moved, whole"] if found else []
         parts += [f"{counts[state]:,} {WORDS[state]}" for state in State if state is not State.WHOLE and counts[state]]
@@ -146,7 +149,8 @@ def percent_there(there: int | None, ranges: tuple[tuple[int, int], ...]) -> int
 def missing_bytes(ranges: tuple[tuple[int, int], ...], most: int = 8) -> str:
     """What is missing, first and last byte of each piece, in words."""
     pieces = ", ".join(f"{at} to {at + length - 1}" for at, length in ranges[:most])
-    return f"bytes {pieces}" + (f" and {len(ranges) - most} more pieces" if len(ranges) > most else "") + " missing"
+    more = f" and {counted(len(ranges) - most, 'more piece')}" if len(ranges) > most else ""
+    return f"bytes {pieces}{more} missing"
 
 
 def in_lost_found(path: str) -> bool:

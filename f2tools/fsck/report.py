@@ -9,6 +9,7 @@ from f2tools.device.media.remote import without_credentials
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.fsck.check import CheckReport
 from f2tools.fsck.findings import Finding, Severity
+from f2tools.text import counted
 
 SHOWN_PER_CODE = 10
 _WORDS = ((Severity.FATAL, "fatal error"), (Severity.ERROR, "error"), (Severity.WARNING, "warning"))
@@ -33,7 +34,7 @@ def lines_of(report: CheckReport, name: str, geo: Geometry | None, everything: b
 
 def summary_of(report: CheckReport) -> str:
     """One line: the state of the volume."""
-    seen = f"{report.inodes:,} inodes, {report.dentries:,} directory entries"
+    seen = f"{counted(report.inodes, 'inode')}, {counted(report.dentries, 'directory entry', 'directory entries')}"
     counts, more = report.severities, report.unwanted
     others = f"; {more:,} other finding{'s' if more != 1 else ''} left out" if more else ""
     if report.sound and others:

@@ -44,7 +44,7 @@ from f2tools.fsck.repair.outcome import Outcome
 from f2tools.fsck.repair.rounds import Repairer
 from f2tools.fsck.rescue import prepare as rescue
 from f2tools.newfile import create_in, open_directory
-from f2tools.text import printable
+from f2tools.text import counted, printable
 
 FILES, NEWER, REPORT_JSON, REPORT_TEXT = "files", "newer", "report.json", "report.txt"
 SHOWN = 20
@@ -293,11 +293,11 @@ def lines_of(result: Salvage, everything: bool = False) -> Iterator[str]:
     told = result.as_dict()
     copied = result.copied
     yield printable(
-        f"{result.image}: {told['whole']:,} files whole, {len(result.guessed):,} whole but size guessed, "
+        f"{result.image}: {counted(told['whole'], 'file')} whole, {len(result.guessed):,} whole but size guessed, "
         f"{len(result.doubtful):,} perhaps only partly, {len(result.partial):,} only partly, "
         f"{len(result.empty):,} with nothing there, {len(result.name_only):,} by name only; "
-        f"{copied.directories:,} directories, {copied.symlinks:,} symbolic "
-        f"links -> {told['files']}"
+        f"{counted(copied.directories, 'directory', 'directories')}, "
+        f"{counted(copied.symlinks, 'symbolic link')} -> {told['files']}"
     )
     for title, rows in (
         ("whole but size guessed", [_partial_line(item) for item in result.guessed]),

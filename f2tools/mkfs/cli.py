@@ -24,7 +24,7 @@ from f2tools.options import (
     source_date_epoch,
     undo_option,
 )
-from f2tools.text import printable
+from f2tools.text import counted, printable
 from f2tools.version import __version__
 
 if TYPE_CHECKING:  # numpy comes with it; help must not wait for that
@@ -407,12 +407,12 @@ def summary(report: maker.MkfsReport) -> str:
         ("features", ", ".join(flag_names(plan.feature, FEATURES)) or "none"),
         ("section", f"{_counted(geo.segs_per_sec, 'segment')}, {human_size(geo.segs_per_sec * 512 * size)}"),
         ("zone", f"{_counted(geo.secs_per_zone, 'section')}, {human_size(geo.segs_per_zone * 512 * size)}"),
-        ("overprovision", f"{plan.overprov_segment_count} segments ({plan.overprovision:.2f} %), "
+        ("overprovision", f"{counted(plan.overprov_segment_count, 'segment')} ({plan.overprovision:.2f} %), "
                           f"{plan.rsvd_segment_count} of them for cleaning"),
     ]  # fmt: skip
     filling = report.filling
     if filling is not None:
-        counts = f"{filling.files} files of {human_size(filling.bytes)} from {filling.source}"
+        counts = f"{counted(filling.files, 'file')} of {human_size(filling.bytes)} from {filling.source}"
         rows.insert(0, ("filled with" if report.written else "to be filled", counts))
         for said in said_of_saving(filling.compress, size):
             name, _, text = said.partition(": ")

@@ -11,7 +11,7 @@ from f2tools.options import human_size
 from f2tools.pictures.svg import Line, Picture
 from f2tools.recover.older import Verdict
 from f2tools.recover.plan import Comeback, RecoveryPlan, Step
-from f2tools.text import printable, printable_name
+from f2tools.text import counted, printable, printable_name
 
 WIDTH = 64  # node blocks in a line of the picture
 FILES_SHOWN = 20
@@ -39,7 +39,9 @@ def lines_of(plan: RecoveryPlan, image: str, verbose: bool) -> Iterator[str]:
         yield "the checkpoint was made by an unmount, yet something is to be done"
     for orphan in plan.orphans:
         held = (
-            "its inode can't be read" if orphan.size is None else f"{human_size(orphan.size)}, {orphan.blocks} blocks"
+            "its inode can't be read"
+            if orphan.size is None
+            else f"{human_size(orphan.size)}, {counted(orphan.blocks or 0, 'block')}"
         )
         name = f" {printable_name(orphan.name)!r}" if orphan.name else ""
         yield f"goes:       inode {orphan.ino}{name}, open without a name at the checkpoint: {held}"
@@ -72,11 +74,11 @@ def older_lines(older: Verdict) -> Iterator[str]:
     for reason in older.reasons:
         yield f"  {reason}"
     if older.given_up:
-        yield f"  given up: {older.given_up} node blocks that were fsync'ed after the newer checkpoint"
+        yield f"  given up: {counted(older.given_up, 'node block')} that were fsync'ed after the newer checkpoint"
     for file in older.files[:FILES_SHOWN]:
         name = printable_name(file.path) if file.path else f"inode {file.ino}"
         found = f"{file.overwritten} written over, {file.zero} only zeros"
-        yield f"  {name} (inode {file.ino}): {file.blocks} blocks are not kept by the newer checkpoint; {found}"
+        yield f"  {name} (inode {file.ino}): {counted(file.blocks, 'block')} not kept by the newer checkpoint; {found}"
     if len(older.files) > FILES_SHOWN:
         yield f"  ... and {len(older.files) - FILES_SHOWN} more files; --json has all"
 

@@ -192,7 +192,7 @@ def test_a_damaged_sister_is_copied_out_before_it_is_repaired(tmp_path: Path) ->
     image.write_bytes(bytes(raw))
     done = f2("doctor", "--json", image)
     found = json.loads(done.out)
-    assert (done.code, found["health"][0], "DFF045" in found["health"][1]) == (1, "DAMAGED: 1 findings.", True)
+    assert (done.code, found["health"][0], "DFF045" in found["health"][1]) == (1, "DAMAGED: 1 finding.", True)
     extract, repair, undo = (shlex.split(step["command"].replace("DIR", "out")) for step in found["steps"])
     for words, code in ((extract, 1), (repair, 1), (undo, 0)):
         done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True)

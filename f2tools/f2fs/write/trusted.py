@@ -28,6 +28,7 @@ from f2tools.f2fs.volume.stale import stale_nat
 from f2tools.f2fs.volume.summary import LOST_SINCE
 from f2tools.f2fs.volume.super import must_be_in_place, must_be_there, unknown_features
 from f2tools.f2fs.volume.volume import Volume
+from f2tools.text import counted
 
 # what would keep a volume from being written: the feature ro; a length beyond all block addresses; its tables
 Obstacle = Literal["ro", "too_long", "tables"]
@@ -89,7 +90,7 @@ def check_counts(volume: Volume) -> None:
     vblocks, cp, geo = volume.sit.vblocks, volume.cp, volume.geo
     nodes = int(vblocks[volume.sit.types >= NR_CURSEG_DATA_TYPE].sum())
     if nodes != cp.valid_node_count:
-        text = f"the segment table has {nodes} node blocks, the checkpoint {cp.valid_node_count}"
+        text = f"the segment table has {counted(nodes, 'node block')}, the checkpoint {cp.valid_node_count}"
         raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
     if int(vblocks.sum()) > cp.valid_block_count:
         text = f"the segment table has {int(vblocks.sum())} blocks in use, the checkpoint {cp.valid_block_count}"
@@ -113,5 +114,5 @@ def check_nodes(volume: Volume) -> None:
     with suppress(DeviceError):
         nodes = volume.nat.count_up_to(volume.cp.valid_node_count)
         if nodes != volume.cp.valid_node_count and not volume.nat.problems:
-            text = f"the node address table has {nodes} nodes, the checkpoint {volume.cp.valid_node_count}"
+            text = f"the node address table has {counted(nodes, 'node')}, the checkpoint {volume.cp.valid_node_count}"
             raise Corrupt(Where(area="nat"), f"{text}; run f2tools fsck")

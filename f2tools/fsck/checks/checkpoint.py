@@ -29,6 +29,7 @@ from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.newer import behind_no_pack, newer_state
 from f2tools.fsck.plans import ComputeAnew, CountNodes, DropOrphan, PutTogetherPack, RewritePack
+from f2tools.text import counted
 
 
 def check_packs(image: Image) -> Iterator[Finding]:
@@ -96,12 +97,14 @@ def check_space(image: Image) -> Iterator[Finding]:
     if not cp.rsvd_segment_count or not cp.overprov_segment_count:
         yield Finding(
             problems.CP_USER_BLOCKS, **place,
-            note=f"{cp.rsvd_segment_count} segments reserved, {cp.overprov_segment_count} overprovisioned",
+            note=f"{counted(cp.rsvd_segment_count, 'segment')} reserved, {cp.overprov_segment_count} overprovisioned",
         )  # fmt: skip
     elif cp.overprov_segment_count >= image.geo.segment_count_main:
-        yield Finding(problems.CP_USER_BLOCKS, **place, note=f"overprovision of {cp.overprov_segment_count} segments")
+        yield Finding(
+            problems.CP_USER_BLOCKS, **place, note=f"overprovision of {counted(cp.overprov_segment_count, 'segment')}"
+        )
     elif cp.rsvd_segment_count >= image.geo.segment_count_main:
-        yield Finding(problems.CP_USER_BLOCKS, **place, note=f"{cp.rsvd_segment_count} segments reserved")
+        yield Finding(problems.CP_USER_BLOCKS, **place, note=f"{counted(cp.rsvd_segment_count, 'segment')} reserved")
 
 
 def check_next_nid(image: Image) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from f2tools.fsck import problems
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import CutChain, LeaveOut, LinkChain, PassGap
+from f2tools.text import counted
 
 MOST_NAMED = 8  # inodes
 _FOOTER, _NAMES = NodeFooter.unpacker()
@@ -111,7 +112,7 @@ def check_chain(image: Image) -> Iterator[Finding]:
     if not chain.breaks:
         yield from _gap(image, chain)
     if chain.synced:
-        yield Finding(problems.FSYNC_DATA, area="main", blkaddr=chain.start, found=f"{chain.synced} nodes")
+        yield Finding(problems.FSYNC_DATA, area="main", blkaddr=chain.start, found=f"{counted(chain.synced, 'node')}")
 
 
 def _gap(image: Image, chain: Chain) -> Iterator[Finding]:
@@ -140,7 +141,7 @@ def _gap(image: Image, chain: Chain) -> Iterator[Finding]:
         tuple(node.blkaddr for node in left if node.fsync), given_up,
     )  # fmt: skip
     yield Finding(
-        problems.FSYNC_BEHIND, area="main", blkaddr=chain.end, note=note, found=f"{len(behind)} nodes",
+        problems.FSYNC_BEHIND, area="main", blkaddr=chain.end, note=note, found=f"{counted(len(behind), 'node')}",
         repair=plan,
     )  # fmt: skip
 

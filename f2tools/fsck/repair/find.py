@@ -44,6 +44,7 @@ from f2tools.fsck.problems import NODE_MISSING, NODE_TWICE
 from f2tools.fsck.repair.copies import is_copy
 from f2tools.fsck.repair.give_up import rebuild_node
 from f2tools.fsck.repair.work import Work
+from f2tools.text import counted
 
 PLACEHOLDER = 1  # block address of nids that have no node
 
@@ -104,7 +105,7 @@ def find_nat_block(work: Work, finding: Finding, plan: FindNatBlock) -> bool:
         for nid in (1, 2):
             work.surgery.set_nat(nid, nid, 1)
     if count:
-        work.note(finding, f"{count} entries rebuilt from the footers of their nodes")
+        work.note(finding, f"{counted(count, 'entry', 'entries')} rebuilt from the footers of their nodes")
     return bool(count)
 
 
@@ -245,11 +246,19 @@ def blocks_of_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
         elif _leads_astray(work, nid, ofs, int(words[ofs]), lost[0].blkaddr):
             astray += work.surgery.set_address(nid, ofs, lost[0].blkaddr, work.start_word(nid))
     if marked:
-        work.note(finding, f"{marked} blocks found by their summaries where a mark was that no compressed cluster has")
+        work.note(
+            finding,
+            f"{counted(marked, 'block')} found by their summaries where a mark was that no compressed cluster has",
+        )
     if written:
-        work.note(finding, f"{written} written blocks found by their summaries where space was only reserved")
+        work.note(
+            finding, f"{counted(written, 'written block')} found by their summaries where space was only reserved"
+        )
     if astray:
-        work.note(finding, f"{astray} blocks found by their summaries; the addresses led to free ones, of other places")
+        work.note(
+            finding,
+            f"{counted(astray, 'block')} found by their summaries; the addresses led to free ones, of other places",
+        )
     return bool(written or astray or marked)
 
 
@@ -332,13 +341,15 @@ def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
     the nids in a lost block of the table.  Among those the ones that the table's other copy knows, whose parent is
     there, that are newer.
     """
-    counted, there = int(finding.found or 0), int(finding.expected or 0)
-    missing, everything = counted - there, work.guesses.pack_derived
-    hit = counted < max(there, work.image.cp.valid_inode_count)  # no fewer than there are, and than inodes
+    wanted, there = int(finding.found or 0), int(finding.expected or 0)
+    missing, everything = wanted - there, work.guesses.pack_derived
+    hit = wanted < max(there, work.image.cp.valid_inode_count)  # no fewer than there are, and than inodes
     count = _last_inodes(work)
     if count or (missing <= 0 and not (everything or hit)):
         if count:
-            work.note(finding, f"{count} inodes found that the checkpoint with the lost journals had written")
+            work.note(
+                finding, f"{counted(count, 'inode')} found that the checkpoint with the lost journals had written"
+            )
         return bool(count)
     valid = {nid: max(found) for nid, found in work.leaks.nodes.items()}
     most = len(valid) if everything else missing
@@ -346,7 +357,7 @@ def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
     for named in (_Named.NOBODY, _Named.ANOTHER):
         count += _adopt_best(work, valid, most - count, named)
     if (count < missing or everything) and not (count and work.guesses.journals_lost):  # else once these are known
-        old = _old_candidates(work, counted=not everything)
+        old = _old_candidates(work, is_counted=not everything)
         most = len(old) if everything else missing - count
         for named in (_Named.ITSELF, _Named.NOBODY):
             most -= (more := _adopt_best(work, old, most, named))
@@ -391,14 +402,14 @@ class _Named(Enum):
     ANOTHER = auto()  # the summary was hit, or the footer
 
 
-def _old_candidates(work: Work, counted: bool) -> dict[int, LostNode]:
+def _old_candidates(work: Work, is_counted: bool) -> dict[int, LostNode]:
     """The newest copy, valid or not, of each node that was in a lost block of the NAT; else a wrong count is no reason
     to take a node.
 
     Where the journals were lost, the segment table is behind the log, and what the other copy of a NAT block has in use
     counts as well, wherever the node was then.
     """
-    per, lost = work.image.geo.nat_entries_per_block, _lost_nat_blocks(work, counted)
+    per, lost = work.image.geo.nat_entries_per_block, _lost_nat_blocks(work, is_counted)
 
     def may_be_lost(nid: int, node: LostNode) -> bool:
         if work.scan.row_of(nid) >= 0:
@@ -408,7 +419,7 @@ def _old_candidates(work: Work, counted: bool) -> dict[int, LostNode]:
     return {nid: node for nid, node in work.leaks.newest_old().items() if may_be_lost(nid, node)}
 
 
-def _lost_nat_blocks(work: Work, counted: bool) -> set[int]:
+def _lost_nat_blocks(work: Work, is_counted: bool) -> set[int]:
     """Numbers of the NAT blocks with entries that lead nowhere, or in which nothing is in use.
 
     The latter only where it is known how many nodes are lost: such blocks are full of what was deleted.  Where the
@@ -416,7 +427,7 @@ def _lost_nat_blocks(work: Work, counted: bool) -> set[int]:
     """
     geo, nids = work.image.geo, work.scan.nid
     numbers = np.arange(geo.nat_blocks)
-    lost = ~np.isin(numbers, nids // geo.nat_entries_per_block) & counted
+    lost = ~np.isin(numbers, nids // geo.nat_entries_per_block) & is_counted
     lost[np.unique(nids[~work.scan.usable] // geo.nat_entries_per_block)] = True
     if work.guesses.journals_lost:
         lost |= [_is_noise(work, work.other_nat_block(number)) for number in numbers.tolist()]

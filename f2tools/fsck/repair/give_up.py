@@ -34,6 +34,7 @@ from f2tools.fsck.plans import (
 from f2tools.fsck.repair.contents import lost_heads
 from f2tools.fsck.repair.dentries import remove_dentry
 from f2tools.fsck.repair.work import Work, all_nodes_are_there, set_field
+from f2tools.text import counted
 
 
 def clear_nat(work: Work, finding: Finding, plan: FindNode) -> bool:
@@ -153,7 +154,7 @@ def rebuild_file(work: Work, finding: Finding, ino: int) -> bool:
         target = work.surgery.read(blocks[0]).tobytes()
         work.surgery.set_field(ino, "i_size", max(1, target.find(b"\0")))
     more = " and the nodes" if nodes else ""
-    work.note(finding, f"file {ino} rebuilt around {len(blocks)} blocks{more} that were its own")
+    work.note(finding, f"file {ino} rebuilt around {counted(len(blocks), 'block')}{more} that were its own")
     return True
 
 
@@ -321,5 +322,5 @@ def unmix(work: Work, finding: Finding, _plan: Unmix) -> bool:
                 address = work.room.block(node=False)
                 work.surgery.write(address, work.surgery.read(start + at))
         work.surgery.set_address(owner, place, address, work.start_word(owner))
-    work.note(finding, f"{int(few.sum())} blocks of the other kind moved out")
+    work.note(finding, f"{counted(int(few.sum()), 'block')} of the other kind moved out")
     return True

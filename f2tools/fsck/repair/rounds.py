@@ -61,6 +61,7 @@ from f2tools.fsck.repair.outcome import Outcome
 from f2tools.fsck.repair.phases import LEFT_BY_P, Phase, repair, serves
 from f2tools.fsck.repair.quota import quota_file
 from f2tools.fsck.repair.work import Work
+from f2tools.text import counted
 
 MAX_ROUNDS = 400  # a lost tree comes back level by level
 MOST_NAMES = 1 << 16  # a link count that is further off is a wrong link count
@@ -290,7 +291,7 @@ class Repairer:
             return
         if after.tree is not None and after.errors < before.errors:
             trial.apply(self.overlay)
-            counts = f"{after.errors} errors with it, {before.errors} with the other"
+            counts = f"{counted(after.errors, 'error')} with it, {before.errors} with the other"
             text = f"copy {other.index} of the superblock is believed: {counts}"
             self.done.append(f"{SB_DIFFERS.code} {text}")
 
