@@ -16,7 +16,7 @@ from f2tools.dffs.report_cli import report
 from f2tools.groups import Group
 from f2tools.options import CheckCommand, FileName, Size, human_size, json_option, print_json, progress, require
 from f2tools.repair_cli import Made, Wanted, exit_code, make, repair_options, say, wanted
-from f2tools.text import printable
+from f2tools.text import counted, printable
 
 if TYPE_CHECKING:
     from f2tools.copyin.filling import Filled
@@ -157,7 +157,7 @@ def _say_report(flash: str, found: DffsReport) -> None:
         click.echo(printable(str(finding)))
     for line in _said_of(found):
         click.echo(f"{printable(flash)}: {line}")
-    verdict = "sound" if found.sound else f"damaged, {len(found.findings) + found.left_out} findings"
+    verdict = "sound" if found.sound else f"damaged, {counted(len(found.findings) + found.left_out, 'finding')}"
     click.echo(
         f"{printable(flash)}: {verdict}; {found.directories} directories, {found.files} other files, "
         f"{found.pages_used} pages used"

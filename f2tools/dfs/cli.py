@@ -26,7 +26,7 @@ from f2tools.options import (
     undo_option,
 )
 from f2tools.repair_cli import Made, Wanted, check_applying, exit_code, make, repair_options, say, wanted
-from f2tools.text import printable
+from f2tools.text import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +106,8 @@ def mkfs(
         "at most"
     )
     if report is not None:
-        click.echo(f"filled with {report.files} files and {report.directories} directories, {human_size(report.bytes)}")
+        directories = counted(report.directories, "directory", "directories")
+        click.echo(f"filled with {counted(report.files, 'file')} and {directories}, {human_size(report.bytes)}")
 
 
 @dfs.command(cls=CheckCommand)
@@ -158,7 +159,7 @@ def _say_report(image: str, report: DfsReport) -> None:
         click.echo(printable(str(finding)))
     for line in _said_of(report):
         click.echo(f"{printable(image)}: {line}")
-    verdict = "sound" if report.sound else f"damaged, {len(report.findings)} findings"
+    verdict = "sound" if report.sound else f"damaged, {counted(len(report.findings), 'finding')}"
     click.echo(
         f"{printable(image)}: {verdict}; {report.inodes} inodes, {report.directories} of them directories, "
         f"{report.mapped_blocks} blocks mapped"

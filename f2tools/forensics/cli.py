@@ -31,7 +31,7 @@ from f2tools.options import (
     require,
     say_unknown,
 )
-from f2tools.text import printable, printable_name
+from f2tools.text import counted, printable, printable_name
 
 ROWS_AT_ONCE = 1 << 10  # that are written together
 
@@ -86,7 +86,7 @@ def say_unreadable(ranges: Sequence[tuple[int, int]]) -> bool:
     """Say how many blocks, as (first, count), could not be read; whether there are any: a command then ends with 1."""
     if ranges:
         count = sum(count for _, count in ranges)
-        click.echo(f"f2tools: {count} blocks could not be read, the first is {ranges[0][0]:#x}", err=True)
+        click.echo(f"f2tools: {counted(count, 'block')} could not be read, the first is {ranges[0][0]:#x}", err=True)
     return bool(ranges)
 
 

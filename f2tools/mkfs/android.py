@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from f2tools.copyin.select import lines_of
 from f2tools.errors import Usage
 from f2tools.f2fs.write.bulk.tree import SourceEntry
+from f2tools.text import counted
 
 SELINUX = "security.selinux"
 CAPABILITY = "security.capability"
@@ -370,7 +371,7 @@ def dress(
             entry.xattrs = {**entry.xattrs, **changed}
     notes: list[str] = []
     if unlisted:
-        notes.append(f"{unlisted} files have no line in fs_config and keep their owners and modes")
+        notes.append(f"no line in fs_config for {counted(unlisted, 'file')}: owner and mode stay")
     if unlabelled:
-        notes.append(f"{unlabelled} files get no label from file_contexts")
+        notes.append(f"no label in file_contexts for {counted(unlabelled, 'file')}")
     return notes

@@ -42,6 +42,7 @@ from f2tools.f2fs.volume.super import extensions_of, label_of, must_be_there
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.quota_tree import fresh
 from f2tools.f2fs.write.volume import WritableVolume
+from f2tools.text import counted
 from f2tools.tune.facts import MODE_QUOTA, QUOTA_FLAGS, Facts, all_inos, default_xattr_words, gather
 from f2tools.tune.features import SWITCHES, why_not
 from f2tools.tune.room import ROOM, give_room, room_for
@@ -235,7 +236,7 @@ def _conversions(volume: Volume, facts: Facts, made: TunePlan) -> None:
     inos = {ino for name in ROOM if new & FEATURES[name] for ino in facts.short[name]}
     made.short = tuple(sorted(inos))
     if inos:
-        made.notes.append(f"{len(inos)} inodes get more room for extra attributes")
+        made.notes.append(f"more room for extra attributes in {counted(len(inos), 'inode')}")
     if switched_on & F2FS_FEATURE_LOST_FOUND:
         made.lost_found = _lacks_lost_found(volume)
     has = set(quota_inos(made.before))

@@ -22,7 +22,7 @@ from f2tools.options import (
     progress,
     undo_option,
 )
-from f2tools.text import printable
+from f2tools.text import counted, printable
 
 if TYPE_CHECKING:
     from f2tools.flash.vsl import Vsl
@@ -162,7 +162,7 @@ def check(image: str, as_json: bool) -> None:
         for finding in report.findings:
             click.echo(printable(str(finding)))
         closed = "" if report.clean else "; it was not closed, and opening it reads what was appended since"
-        verdict = "sound" if report.sound else f"damaged, {len(report.findings)} findings"
+        verdict = "sound" if report.sound else f"damaged, {counted(len(report.findings), 'finding')}"
         click.echo(
             f"{printable(image)}: {verdict}; {report.mapped_blocks} blocks mapped, {report.pages_read} pages "
             f"read{closed}"

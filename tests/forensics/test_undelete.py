@@ -505,7 +505,7 @@ def test_a_block_that_can_t_be_read_is_a_gap_in_its_file_and_costs_no_other(
     assert found is not None
     bad, index, out = found.addresses()[7], tmp_path / "index", tmp_path / "out"
     lose(monkeypatch, bad * BLOCK)
-    told = f"f2tools: 1 blocks could not be read, the first is {bad:#x}\n"
+    told = f"f2tools: 1 block could not be read, the first is {bad:#x}\n"
     scanned = f2("scan", image, "-o", index)
     assert (scanned.code, told in scanned.err) == (1, True)
     for words in (("undelete", "-o", out), ("undelete", "--index", index, "-o", tmp_path / "again")):

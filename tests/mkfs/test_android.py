@@ -252,7 +252,7 @@ def test_owners_modes_and_capabilities(tmp_path: Path) -> None:
         "security.capability": struct.pack("<5I", 0x02000001, 2, 0, 1, 0),
         "security.selinux": b"u:object_r:su_exec:s0\0",
     }
-    assert notes == ["1 files have no line in fs_config and keep their owners and modes"]
+    assert notes == ["no line in fs_config for 1 file: owner and mode stay"]
 
 
 def test_a_capability_is_what_the_kernel_takes(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_labels_are_set_and_others_kept() -> None:
         b"": label, b"bin": label, b"bin/run-as": label, b"bin/su": label, b"bin/link": None,
         b"a name with 3 words": None, b"other": b"as it was\0",
     }  # fmt: skip
-    assert notes == ["2 files get no label from file_contexts"]
+    assert notes == ["no label in file_contexts for 2 files"]
 
 
 @pytest.mark.parametrize(
