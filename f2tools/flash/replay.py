@@ -243,8 +243,8 @@ class _Replay:
         seq = int(self.table.seq[block])
         for at in np.flatnonzero(found.valid & (kinds == COMMIT)).tolist():
             content = content_of(self.medium, block, start + at, view[at * stride : (at + 1) * stride], found.tags[at])
-            if content is not None:
-                commit = Commit.parse(content)
+            commit = _commit_of(content)
+            if commit is not None:
                 self.checkpoints.append(((commit.first_seq, commit.first_page), (seq, start + at)))
         self.kept[block] = kept
         self.blocks_read += 1
@@ -407,10 +407,9 @@ class _Replay:
         found, raw = scan(self.medium, by_seq[seq], seq, page + 1, False, start=page)
         if not found.valid[0] or int(found.tags["kind"][0]) != COMMIT:
             return None
-        content = content_of(self.medium, by_seq[seq], page, raw, found.tags[0])
-        if content is None:
+        commit = _commit_of(content_of(self.medium, by_seq[seq], page, raw, found.tags[0]))
+        if commit is None:
             return None
-        commit = Commit.parse(content)
         parts: dict[int, list[bytes]] = {MAP: [], BLOCKS: []}
         crc = 0
         stride = self.medium.page_size + self.medium.spare_size
@@ -437,6 +436,11 @@ class _Replay:
             return None
         per_map, per_state = (self.medium.page_size // one.size * one.size for one in (MapEntry, BlockState))
         return commit, b"".join(p[:per_map] for p in parts[MAP]), b"".join(p[:per_state] for p in parts[BLOCKS])
+
+
+def _commit_of(content: bytes | None) -> Commit | None:
+    """The commit of a checkpoint; None where it is lost, or its tag says that the page has no slot in use."""
+    return Commit.parse(content) if content and len(content) >= Commit.size else None
 
 
 def open_log(medium: Medium, *, use_checkpoint: bool = True) -> Opened:

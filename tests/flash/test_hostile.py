@@ -98,6 +98,7 @@ FORGERIES = [
     (1, tag(vblock=HUGE)),
     (BLOCKS, tag(slots=255)),
     (RECORDS, tag(slots=255)),
+    *((kind, tag(slots=0)) for kind in (HEAD, 1, RECORDS, MAP, BLOCKS, COMMIT)),
 ]
 
 
