@@ -202,6 +202,7 @@ def fates(losses: Losses, guesses: Guesses, volume: Volume, before: Device) -> F
         return Fates()
     judge = _Judge(losses, guesses, volume, tree)
     judge.names()
+    judge.nameless()
     judge.contents(_cut_off(tree, before))
     judge.given_up()
     return judge.result()
@@ -278,6 +279,16 @@ class _Judge:
         if other == path:
             reason = "its inode was not found; the name is left"
         self._gone.append(Fate(path, None, ino, kind, State.GONE, reason=reason))
+
+    def nameless(self) -> None:
+        """What the tables had and nothing was found of, not even a name."""
+        told = {*self._found, *(item.ino for item in self._gone), *self._guesses.deleted}
+        reason = "neither its inode nor a name of it was found"
+        if self._guesses.journals_lost:
+            reason += ", and it may have been deleted"
+        for ino in sorted(self._guesses.cleared - told):
+            if self._inode(ino) is None:
+                self._gone.append(Fate(None, None, ino, state=State.GONE, reason=reason))
 
     # -- contents -------------------------------------------------------------------------------------------------
 

@@ -97,6 +97,16 @@ def test_what_a_repair_says_of_each_file_is_so(
     assert not check_fates(damaged(name).path, sound)
 
 
+def test_a_file_that_lost_its_inode_and_its_name_is_told_of(tmp_path: Path) -> None:
+    p = Patient("base", tmp_path)
+    ino, blkaddr = p.ino("/small/a-03383-6"), p.at("/small/a-03383-6")
+    p.clear_bits("/small", b"a-03383-6")
+    p.write(blkaddr * p.size, bytes(p.size))
+    (gone,) = [fate for fate in files_of(repaired(p.path)) if fate["state"] == "gone"]
+    assert (gone["ino"], gone["path"], gone["now"]) == (ino, None, None)
+    assert gone["reason"] == "neither its inode nor a name of it was found"
+
+
 @pytest.mark.parametrize("share", [0.3, 0.8])
 def test_what_a_repair_of_a_cut_off_image_says_of_each_file_is_so(
     share: float, tmp_path: Path, sound: dict[str, bytes]

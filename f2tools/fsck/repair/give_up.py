@@ -50,6 +50,7 @@ def clear_nat(work: Work, finding: Finding, plan: FindNode) -> bool:
             return rebuild_dir(work, finding, nid)
         if rebuild_file(work, finding, nid):
             return True
+        work.guesses.cleared.add(nid)
     work.free(nid)
     work.note(finding, f"entry of nid {nid} cleared")
     return True

@@ -16,6 +16,7 @@ class Guesses:
     sized: set[int] = field(default_factory=set)  # inodes whose i_size comes from the blocks that they have
     older: set[int] = field(default_factory=set)  # inodes of which a node is an older copy from the log
     deleted: set[int] = field(default_factory=set)  # inodes that only an older directory still names
+    cleared: set[int] = field(default_factory=set)  # inodes of which neither a copy nor anything of them was found
     doubtful: dict[int, str] = field(default_factory=dict)  # inodes of files that may not be whole, and why
     strays: set[int] = field(default_factory=set)  # inodes with an address that is another's, and stays
     changed: bool = False  # whether a repair has looked for, set or made anything but what misleads all others
