@@ -329,6 +329,11 @@ CP_LATER = _problem(
     "`undelete` finds files of it.",
     "none: neither pack is damaged, and what the later one held is gone",
 )  # fmt: skip
+CP_GIVEN_UP = _problem(
+    "C022", "checkpoint-given-up", INFO, "the older checkpoint was given up",
+    "Its head is zeros, and its tail says that it is from before the checkpoint in use. So `resize.f2fs` leaves it. "
+    "That is no damage: the other pack counts, and the next checkpoint is written over this one.",
+)  # fmt: skip
 CP_LAYOUT = _problem(
     "C015", "pack-layout", ERROR, "the parts of the checkpoint pack don't fit",
     "Where the summaries start, how long the pack is and which parts it must have contradict each other.",

@@ -203,7 +203,8 @@ def test_after_a_crash_of_a_new_volume_nobody_is_told_of_a_pack(made_by: str, tm
 def test_an_older_pack_that_is_hit_has_nothing_newer(name: str, what: str, tmp_path: Path) -> None:
     image = hit(name, what, tmp_path, newest=False)
     done = f2("fsck", "--json", image)
-    assert '"C001"' in done.text
+    given_up = what == "head" and name not in CRASHED  # so resize.f2fs leaves it
+    assert ('"C022"' if given_up else '"C001"') in done.text
     assert '"C018"' not in done.text
     assert '"C019"' not in done.text
 

@@ -1000,6 +1000,13 @@ def older_pack_lost(p: Patient) -> dict[str, Any]:
     return {"blkaddr": other.blkaddr}
 
 
+@one("C022")
+def older_pack_given_up(p: Patient) -> dict[str, Any]:
+    other = next(pack for pack in p.vol.packs if pack.index != p.vol.pack.index)
+    p.write(other.blkaddr * p.size, bytes(p.size))
+    return {"blkaddr": other.blkaddr}
+
+
 @one("C018", "crash-new-file", also={"C001"})
 def newer_pack_lost(p: Patient) -> dict[str, Any]:
     p.put(p.vol.pack.blkaddr * p.size + 100, 4, 0x12345678)

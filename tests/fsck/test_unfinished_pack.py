@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from f2tools.f2fs.volume.checkpoint import Pack, seal_head
 from f2tools.f2fs.volume.volume import Volume
 from tests.dump.craft import f2
 from tests.images import copy_sparse, reference
-from tests.judges import need_tool
+from tests.judges import need_tool, run_tool
 from tests.kernel.guest import Guest
 from tests.kernel.log import assert_quiet
 
@@ -37,7 +38,7 @@ def begun(image: Path, *, behind: int = 1) -> tuple[Pack, int]:
 
 def codes(image: Path) -> tuple[int, set[str]]:
     done = f2("fsck", "--json", image)
-    return done.code, {code for code in ("C001", "C017") if f'"{code}"' in done.text}
+    return done.code, {code for code in ("C001", "C017", "C018", "C019", "C022") if f'"{code}"' in done.text}
 
 
 @pytest.fixture
@@ -144,3 +145,26 @@ def test_the_kernel_mounts_it_and_goes_on(guest: Guest, image: Path) -> None:
     assert int(result.stdout) == files
     assert_quiet(result)
     assert codes(image) == (0, set())
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("filled", [False, True])
+def test_the_pack_that_resize_f2fs_gives_up_is_no_damage(filled: bool, tmp_path: Path) -> None:
+    (image := tmp_path / "image").touch()
+    os.truncate(image, 64 << 20)
+    run_tool("mkfs.f2fs", "-q", image)
+    if filled:
+        (tree := tmp_path / "tree").mkdir()
+        for number in range(40):
+            (tree / f"file {number}").write_bytes(bytes([number]) * 1000 * number)
+        run_tool("sload.f2fs", "-f", tree, image)
+    os.truncate(image, 128 << 20)
+    run_tool("resize.f2fs", image)
+    assert codes(image) == (0, {"C022"})
+    with open_device(image) as device:
+        volume = Volume(device)
+        other = volume.packs[1 - volume.pack.index]
+    with image.open("r+b") as file:  # as it may be where a newer pack was hit
+        file.seek((other.blkaddr + 1) * SIZE)
+        file.write(bytes(SIZE))
+    assert codes(image) == (4, {"C001"})

@@ -20,7 +20,8 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_RO,
     NULL_ADDR,
 )
-from f2tools.f2fs.volume.checkpoint import read_nat_bits, was_begun
+from f2tools.f2fs.volume.checkpoint import Pack, read_nat_bits, was_begun
+from f2tools.f2fs.volume.derived import sound_tails
 from f2tools.fsck import problems
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.nodes import INODE, UNKNOWN
@@ -42,8 +43,11 @@ def check_packs(image: Image) -> Iterator[Finding]:
         if image.pack is not None and not lost and was_begun(image.device, image.geo, pack, image.pack):
             yield Finding(problems.CP_UNFINISHED, area="cp", blkaddr=pack.blkaddr, note="; ".join(pack.problems))
             continue
-        yield Finding(problem, area="cp", blkaddr=pack.blkaddr, note="; ".join(pack.problems), repair=plan(pack.index))
         newer = newer_state(image) if image.pack is not None and pack.index != image.pack.index else None
+        if newer is None and not lost and _was_given_up(image, pack):
+            yield Finding(problems.CP_GIVEN_UP, area="cp", blkaddr=pack.blkaddr)
+            continue
+        yield Finding(problem, area="cp", blkaddr=pack.blkaddr, note="; ".join(pack.problems), repair=plan(pack.index))
         if newer is not None:
             problem = problems.CP_NEWER if newer.sure else problems.CP_PERHAPS_NEWER
             note = "" if newer.whole or not newer.sure else problems.ONLY_NODES
@@ -63,6 +67,18 @@ def check_packs(image: Image) -> Iterator[Finding]:
             note=note,
             repair=PutTogetherPack(0),
         )
+
+
+def _was_given_up(image: Image, pack: Pack) -> bool:
+    """Whether only the head of the pack before was made zeros, as rebuild_checkpoint() in resize.f2fs does.
+
+    What follows it is still there: where that is zeros, too, a newer pack may have been hit, and this be an older tail.
+    """
+    if image.pack is None or not pack.empty or not image.cp.ckpt_flags & CP_UMOUNT_FLAG:
+        return False
+    blocks = image.device.read_range(pack.blkaddr, image.geo.blocks_per_seg, image.block_size)
+    versions = [tail.checkpoint_ver for tail, _ in sound_tails(blocks, image.geo)]
+    return versions == [image.cp.checkpoint_ver - 1] and bool(blocks[1 + image.geo.cp_payload].any())
 
 
 def check_flags(image: Image) -> Iterator[Finding]:
