@@ -44,7 +44,7 @@ def check_packs(image: Image) -> Iterator[Finding]:
             yield Finding(problems.CP_UNFINISHED, area="cp", blkaddr=pack.blkaddr, note="; ".join(pack.problems))
             continue
         newer = newer_state(image) if image.pack is not None and pack.index != image.pack.index else None
-        if newer is None and not lost and _was_given_up(image, pack):
+        if newer is None and not lost and not image.repaired and _was_given_up(image, pack):
             yield Finding(problems.CP_GIVEN_UP, area="cp", blkaddr=pack.blkaddr)
             continue
         yield Finding(problem, area="cp", blkaddr=pack.blkaddr, note="; ".join(pack.problems), repair=plan(pack.index))

@@ -133,6 +133,7 @@ class Image:
         self.pack_put_together = False  # from what is left of it, or from a scan, which is `pack_derived`
         self.pack_derived = False
         self.turn: Turn | None = None  # a pack that was sound but for its version
+        self.repaired = False  # whether a repair has changed it, which leaves both packs valid
         self.journals_of = -1  # version of a checkpoint of which it is known that its journals were lost
         self.pack_refitted = False  # with them its flags and cp_pack_start_sum are right
         self.pack: Pack | None = self._pack()

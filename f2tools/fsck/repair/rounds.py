@@ -297,7 +297,7 @@ class Repairer:
 
     def _check(self) -> tuple[Image, CheckReport]:
         image = Image(StaysOpen(self.overlay))
-        image.journals_of = self.guesses.journals_of
+        image.journals_of, image.repaired = self.guesses.journals_of, bool(self.done)
         self.guesses.journals_lost |= image.pack is not None and image.stale is not None
         return image, check(image, memory_bytes=self._memory, content=self._content)
 
