@@ -117,9 +117,9 @@ def cp(session: Session, sources: tuple[Any, ...], target: Inside, recursive: bo
 
     IMAGE:/PATH is in an image; :/PATH is in the one that is copied to, anything else is on the host, and - is the
     standard input, as TARGET the standard output.  Holes stay holes.  A file that is there is emptied and filled
-    again.  Modes lose the bits of the umask, unless -a keeps them.  *, ? and [...] in an image match as in a shell; a
-    file that is really called so goes before.  For whole trees, with a report on what can't be read, use f2tools dump
-    extract.
+    again.  Modes lose the bits of the umask, unless -a keeps them.  In an image, *, ? and [...]
+    match as in a shell, unless a file has just that name.  For whole trees, with a report on what can't be read, use
+    f2tools dump extract.
 
     \b
     Examples:

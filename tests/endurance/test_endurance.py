@@ -313,6 +313,15 @@ def test_a_write_outside_is_told_of(tmp_path: Path) -> None:
     assert watch.said == [f"open {tmp_path}/bad", f"os.mkdir {tmp_path}/also"]
 
 
+def test_a_write_into_shared_memory_is_one_outside_and_one_to_a_device_is_none(tmp_path: Path) -> None:
+    watch = Watch()
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        with watch.only_in([tmp_path]):
+            Path(memory, "bad").write_text("x")
+            Path("/dev/null").write_text("x")
+        assert watch.said == [f"open {memory}/bad"]
+
+
 def test_each_case_is_told_as_it_ended_the_last_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in (
         ("RESULTS", "[]"),

@@ -56,24 +56,16 @@ def test_a_pack_with_the_tail_of_an_older_one_was_not_finished(image: Path) -> N
 
 def test_no_reader_or_writer_calls_it_unusable_and_one_that_was_hit_all_do(image: Path) -> None:
     _, at = begun(image)
-    for words in (
-        ["dump", "ls", image],
-        ["recover", image],
-        ["doctor", image],
-        ["touch", f"{image}:/new", "--dry-run"],
-    ):
+    touch = ["touch", f"{image}:/new", "--dry-run"]
+    all_of_them = (["dump", "ls", image], ["recover", image], ["doctor", image], touch)
+    for words in all_of_them:
         done = f2(*words)
         assert "is not usable" not in done.text + done.err, words
         assert done.code == 0, words
     with image.open("r+b") as file:
         file.seek(at * SIZE)
         file.write(bytes(SIZE))
-    for words in (
-        ["dump", "ls", image],
-        ["recover", image],
-        ["doctor", image],
-        ["touch", f"{image}:/new", "--dry-run"],
-    ):
+    for words in all_of_them:
         done = f2(*words)
         assert "is not usable" in done.text + done.err, words
 
@@ -152,14 +144,15 @@ def test_the_kernel_mounts_it_and_goes_on(guest: Guest, image: Path) -> None:
 def test_the_pack_that_resize_f2fs_gives_up_is_no_damage(filled: bool, tmp_path: Path) -> None:
     (image := tmp_path / "image").touch()
     os.truncate(image, 64 << 20)
-    run_tool("mkfs.f2fs", "-q", image)
+    assert run_tool("mkfs.f2fs", "-q", image).rc == 0
     if filled:
         (tree := tmp_path / "tree").mkdir()
         for number in range(40):
             (tree / f"file {number}").write_bytes(bytes([number]) * 1000 * number)
-        run_tool("sload.f2fs", "-f", tree, image)
+        assert run_tool("sload.f2fs", "-f", tree, image).rc == 0
     os.truncate(image, 128 << 20)
-    run_tool("resize.f2fs", image)
+    assert run_tool("resize.f2fs", image).rc == 0
+    assert run_tool("fsck.f2fs", "--dry-run", image).rc == 0
     assert codes(image) == (0, {"C022"})
     with open_device(image) as device:
         volume = Volume(device)
