@@ -130,7 +130,9 @@ def _change_steps(
     if report.only_resizing and container is None:
         again = command_line("f2tools resize", found.image, "SIZE", devices=devices)
         finish = (again, "finishes the resize, with the SIZE of the one that was interrupted")
-        found.steps = [finish, *found.steps] if report.sound else [finish]
+        undo = command_line("f2tools undo FILE", found.image, devices=devices)
+        back = (undo, "takes it back, if that one had --undo FILE")
+        found.steps = [finish, back, *found.steps] if report.sound else [finish, back]
     elif report.only_too_long and container is None:
         shorter = command_line("f2tools resize", found.image, "max", devices=devices)
         found.steps = [(shorter, "makes the volume smaller by a segment or more; nothing else is wrong")]

@@ -64,8 +64,8 @@ def say_next_step(path: str, devices: tuple[str, ...], other: str, report: Check
         return
     if report.only_resizing:
         click.echo(
-            f"next: {command('resize', path, 'SIZE')}, with the SIZE of the resize that was interrupted, finishes it;"
-            " nothing else is wrong"
+            f"next: {command('resize', path, 'SIZE')}, with the SIZE of the resize that was interrupted, finishes it; if"
+            f" it had --undo FILE, {command('undo FILE', path)} takes it back; nothing else is wrong"
         )
         return
     if report.only_too_long:

@@ -440,7 +440,9 @@ def test_what_an_interrupted_run_left_is_finished(copy: Path) -> None:
     assert "a resize was interrupted; the same `f2tools resize` once more finishes it" in checked.err
     assert f"next: `f2tools resize {copy} SIZE`, with the SIZE of the resize that was interrupted" in checked.text
     assert "  A resize of it was interrupted.\n" in seen
+    assert f"; if it had --undo FILE, `f2tools undo FILE {copy}` takes it back" in checked.text
     assert f"What to do next:\n  f2tools resize {copy} SIZE\n" in seen
+    assert f"  f2tools undo FILE {copy}\n" in seen
     assert "fsck -y" not in checked.text + seen
     assert "200 MiB already; what an interrupted resize had left to do is done" in run(copy, "200M")
     assert "200 MiB already, nothing to do" in run(copy, "200M")
