@@ -105,7 +105,7 @@ def _problem(
 # -- superblock -------------------------------------------------------------------------------------------------------
 
 SB_MAGIC = _problem(
-    "S001", "superblock-magic", ERROR, "not a superblock: wrong magic",
+    "S001", "superblock-magic", ERROR, "not a superblock",
     "One of the two copies does not start with 0xf2f52010. With the other copy the volume still mounts.",
     "written anew from the other copy, or, when its other fields hold together, the magic is put back",
     plans=(CopySuperblock,),
