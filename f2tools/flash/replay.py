@@ -355,11 +355,15 @@ class _Replay:
         seq, block, page = commit_at
         if not seq or block >= self.medium.blocks or int(self.table.seq[block]) != seq:
             return False
+        if page >= int(self.table.end[block]):  # by what came later, the block ended before it
+            return False
         by_seq = {int(self.table.seq[one]): one for one in self.table.used()}
         pages = self._pages_of_checkpoint(by_seq, seq, page)
         if pages is None:
             return False
         commit, map_bytes, state_bytes = pages
+        if commit.first_seq > seq:
+            return False
         entries = MapEntry.table(map_bytes)[: commit.extents]
         states = BlockState.table(state_bytes)[: self.medium.blocks]
         if len(entries) < commit.extents or len(states) < self.medium.blocks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -74,6 +75,16 @@ def tag(**values: int) -> Callable[[bytearray, Any], None]:
     return change
 
 
+def image_beyond_its_checkpoint() -> bytes:
+    """That layer with a log that has gone on: its last commit lies in a block before the newest."""
+    vsl = open_vsl(Memory(image()))
+    begun = vsl.log.block
+    while vsl.log.block == begun:
+        vsl.write_vblocks(0, bytes(4096))
+    vsl.flush()
+    return bytes(vsl.medium.device.content)
+
+
 HUGE = (1 << 64) - 1
 FORGERIES = [
     (MAP, numbers(MapEntry, address=HUGE)),
@@ -121,3 +132,14 @@ def test_wrong_numbers_under_right_checksums_end_in_an_error_or_an_answer(number
         assert check(Memory(content)).as_dict()
     except F2fsError:
         return
+
+
+@pytest.mark.parametrize("end", [0, 1, 2])
+def test_a_commit_behind_the_end_of_its_block_is_none(end: int) -> None:
+    """As found by fuzzing: a later head said that the block with the last checkpoint ended before it."""
+    whole = image_beyond_its_checkpoint()
+    assert open_vsl(Memory(whole)).opened.from_checkpoint
+    content = forged(whole, HEAD, numbers(BlockHead, prev_end=end))
+    assert check(Memory(content)).as_dict()
+    with suppress(F2fsError):
+        assert not open_vsl(Memory(content)).opened.from_checkpoint
