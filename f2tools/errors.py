@@ -56,11 +56,15 @@ class NotF2fs(F2fsError):
 
 
 class DeviceError(F2fsError):
-    """The place where the blocks live can't be opened, read or written; `errno` is the system's, where it gave one."""
+    """The place where the blocks live can't be opened, read or written.
 
-    def __init__(self, message: str, errno: int | None = None) -> None:
+    `errno` is the system's, where it gave one; `failing` the path of a medium that a part can't be read of.
+    """
+
+    def __init__(self, message: str, errno: int | None = None, failing: str = "") -> None:
         super().__init__(message)
         self.errno = errno
+        self.failing = failing
 
 
 class NoRoom(DeviceError):

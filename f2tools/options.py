@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools.errors import UNFORESEEN, Corrupt, F2fsError, Taken, Usage
+from f2tools.errors import UNFORESEEN, Corrupt, DeviceError, F2fsError, Taken, Usage
 from f2tools.filename import FileName
 from f2tools.process import Stopped
 from f2tools.sizes import parse_size
-from f2tools.text import printable, printable_lines
+from f2tools.text import copies_failing, printable, printable_lines
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FINE, REPAIRED, FINDINGS_LEFT, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 4, 8, 16, 32  # fsck(8)
 INTERRUPTED = 130  # as in a shell
+COPY_FIRST = "`{}` copies what can be read, and tries the rest again; go on with COPY"
 PIECES_AT_ONCE = 50_000  # of JSON text, some bytes each
 
 
@@ -503,6 +504,8 @@ def say_error(error: BaseException) -> int:
         return error.exit_code
     if isinstance(error, F2fsError):
         print(f"f2tools: {said_of(error)}", file=sys.stderr)
+        if isinstance(error, DeviceError) and error.failing:
+            print(f"f2tools: {COPY_FIRST.format(copies_failing(error.failing))}", file=sys.stderr)
         return error.exit_code
     if isinstance(error, OSError):
         print(f"f2tools: {said_by_system(error)}", file=sys.stderr)

@@ -59,6 +59,11 @@ def command_line(command: str, *paths: str, devices: Sequence[str] = ()) -> str:
     return " ".join((command, *map(pasted, paths), *(f"--device {pasted(device)}" for device in devices)))
 
 
+def copies_failing(path: str) -> str:
+    """The command that copies what can be read of a failing medium to COPY, with a map from which it can go on."""
+    return f"{command_line('ddrescue -r3', path)} COPY COPY.map"
+
+
 def pasted(path: str) -> str:
     """A path as a word of a command: never an option, and with what `printable` would change written $'...', byte by
     byte."""

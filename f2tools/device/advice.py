@@ -16,7 +16,6 @@ from f2tools.device.known import DFFS, DFS, Signature, find_signatures
 from f2tools.errors import DeviceError
 from f2tools.text import command_line, pasted
 
-COPY_FAILING = "ddrescue -r3"  # and what is to be copied, the copy, and its map, so that it can go on
 MOST_ZEROS = 256 << 20  # bytes looked through for anything but zeros
 PIECE = 4 << 20
 MOST_PARTITIONS = 16  # named in a message

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from f2tools.device.advice import COPY_FAILING, foreign, steps
+from f2tools.device.advice import foreign, steps
 from f2tools.device.containers.partition import read_partitions
 from f2tools.device.media.remote import without_credentials
 from f2tools.device.open import can_grow, file_and_part, only_read, open_device
@@ -26,7 +26,7 @@ from f2tools.fsck.findings import Severity
 from f2tools.fsck.problems import CATALOGUE, CP_LATER, CP_NEWER, CP_PERHAPS_NEWER, FSYNC_REFUSED
 from f2tools.options import human_size
 from f2tools.remarks import said_of_waiting
-from f2tools.text import command_line, counted, pasted
+from f2tools.text import command_line, copies_failing, counted, pasted
 
 if TYPE_CHECKING:
     from f2tools.device.containers.only_read import OnlyRead
@@ -143,9 +143,8 @@ def _change_steps(
         found.risks += [COPY_AGAIN] if COPY_AGAIN not in found.risks else []
         found.steps = found.steps[:1]  # what can be copied out
     elif report.counts["H001"]:
-        copies = f"{command_line(COPY_FAILING, found.image)} COPY COPY.map"
         found.steps = [
-            (copies, "copies what can be read, and tries the rest again"),
+            (copies_failing(found.image), "copies what can be read, and tries the rest again"),
             ("f2tools doctor COPY", "says what to do with the copy"),
         ]
     elif report.counts["S009"] and container is None and (devices or not can_grow(image, devices)):

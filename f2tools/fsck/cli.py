@@ -31,7 +31,7 @@ from f2tools.options import (
     print_json,
     progress,
 )
-from f2tools.text import counted, printable
+from f2tools.text import copies_failing, counted, printable
 
 if TYPE_CHECKING:
     from f2tools.device import Device
@@ -455,14 +455,14 @@ def _say_json(record: str, fields: dict[str, Any]) -> None:
 
 def _may_write_over(path: str, before: CheckReport, unread: int, way: Way) -> bool:
     """Whether a repair may write to a medium of which so many blocks can't be read; says why not, or warns."""
-    from f2tools.fsck.next_steps import command, copies_failing
+    from f2tools.fsck.next_steps import command
 
     if not unread:
         return True
     what = "a block" if unread == 1 else f"{unread} blocks"
     why = f"{what} of {printable(path)} can't be read: a repair writes over what is there, and no undo file has it"
     if way.dry_run or way.force or way.ask is not None:
-        click.echo(f"f2tools: warning: {why}; {copies_failing(path)} copies what can be read first", err=True)
+        click.echo(f"f2tools: warning: {why}; `{copies_failing(path)}` copies what can be read first", err=True)
         return True
     if way.as_json:
         from f2tools.fsck.repair.outcome import Outcome
@@ -470,7 +470,7 @@ def _may_write_over(path: str, before: CheckReport, unread: int, way: Way) -> bo
         _say_result_json(path, Outcome(before, before), written=False, undo=None)
     again = command(f"fsck {'-p' if way.careful else '-y'} --force", path)
     click.echo(
-        f"f2tools: {why}.  Nothing was written: {copies_failing(path)} copies what can be read, and the copy can be"
+        f"f2tools: {why}.  Nothing was written: `{copies_failing(path)}` copies what can be read, and the copy can be"
         f" repaired; {again} repairs all the same", err=True,
     )  # fmt: skip
     return False

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from f2tools.device.advice import COPY_FAILING
 from f2tools.device.open import can_grow, lacks_its_end, only_read
-from f2tools.text import command_line, printable
+from f2tools.text import command_line, copies_failing, printable
 
 if TYPE_CHECKING:
     from f2tools.fsck.check import CheckReport
@@ -51,7 +50,7 @@ def say_next_step(path: str, devices: tuple[str, ...], other: str, report: Check
         return
     if fails:
         click.echo(
-            f"next: {copies_failing(path)} copies what can be read, and tries the rest again; then"
+            f"next: `{copies_failing(path)}` copies what can be read, and tries the rest again; then"
             f" {command('fsck COPY')}.  A repair of {printable(path)} itself writes over what can't be read, and"
             " nothing takes that back"
         )
@@ -64,8 +63,8 @@ def say_next_step(path: str, devices: tuple[str, ...], other: str, report: Check
         return
     if report.only_resizing:
         click.echo(
-            f"next: {command('resize', path, 'SIZE')}, with the SIZE of the resize that was interrupted, finishes it; if"
-            f" it had --undo FILE, {command('undo FILE', path)} takes it back; nothing else is wrong"
+            f"next: {command('resize', path, 'SIZE')}, with the SIZE of the resize that was interrupted, finishes it;"
+            f" if it had --undo FILE, {command('undo FILE', path)} takes it back; nothing else is wrong"
         )
         return
     if report.only_too_long:
@@ -91,10 +90,6 @@ def say_next_step(path: str, devices: tuple[str, ...], other: str, report: Check
         whole = newer.code == "C018" and not newer.note
         repairs = f"{goes_on if whole else ''}{repairs} and gives the newer one up, as a mount does"
     click.echo(f"{salvaged}; then {repairs}, and {command('undo', undo, path)} takes that back")
-
-
-def copies_failing(path: str) -> str:
-    return f"`{command_line(COPY_FAILING, path)} COPY COPY.map`"
 
 
 def undo_name(path: str) -> str:

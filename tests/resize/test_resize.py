@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from f2tools.device import Device, open_device
 from f2tools.device.changes.overlay import Overlay
+from f2tools.dump.manifest import manifest
 from f2tools.errors import DeviceError, F2fsError, Unsupported, Usage
 from f2tools.f2fs.layout.constants import COMPRESS_ADDR, F2FS_PIN_FILE, NEW_ADDR
 from f2tools.f2fs.volume.areas import F2FS_MAX_SEGMENT
@@ -34,6 +35,7 @@ from tests import images
 from tests.dump.craft import f2
 from tests.f2fs.write.volumes import FULL, Above, fresh, writable
 from tests.resize.looking import MIB, ROOT_INO, Kept, entries_of, fill, named, run, sound, sound_on, tree, tree_on
+from tests.unreadable import lose
 
 SEQUENCES = int(os.environ.get("F2_RESIZE_SEQUENCES", "3"))  # of random sizes
 STEPS = int(os.environ.get("F2_RESIZE_STEPS", "4"))  # sizes in each
@@ -446,6 +448,32 @@ def test_what_an_interrupted_run_left_is_finished(copy: Path) -> None:
     assert "fsck -y" not in checked.text + seen
     assert "200 MiB already; what an interrupted resize had left to do is done" in run(copy, "200M")
     assert "200 MiB already, nothing to do" in run(copy, "200M")
+    sound(copy)
+    assert tree(copy) == before
+
+
+@pytest.mark.parametrize("words", [["50M"], ["minimum"], ["50M", "--dry-run"]])
+def test_a_block_that_cannot_be_read_ends_it_and_the_medium_is_to_be_copied_first(
+    words: list[str], copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with writable(copy) as volume:  # the end of it is in use
+        for name, size in ((b"large", 14 * MIB), (b"last", 4096)):
+            volume.write(volume.create(ROOT_INO, name, 0o644), 0, bytes(range(256)) * (size // 256))
+            volume.sync()
+        volume.unlink(ROOT_INO, b"large")
+    before = tree(copy)
+    with open_volume(copy) as volume:
+        entries = manifest(volume)["entries"].values()
+        lost = max(physical for entry in entries for _, physical, *_ in entry.get("extents") or ())
+    assert lost > 50 * MIB
+    with monkeypatch.context() as patch:
+        lose(patch, lost)
+        done = f2("resize", copy, *words)
+    assert (done.code, done.err.splitlines()) == (8, [
+        f"f2tools: {copy}: reading at offset {lost:#x} failed: Input/output error",
+        f"f2tools: `ddrescue -r3 {copy} COPY COPY.map` copies what can be read, and tries the rest again; go on with"
+        " COPY",
+    ])  # fmt: skip
     sound(copy)
     assert tree(copy) == before
 

@@ -23,6 +23,7 @@ from f2tools.errors import DeviceError, Taken
 if TYPE_CHECKING:
     from pathlib import Path
 
+UNREADABLE = (errno.EIO, errno.ENODATA, errno.EILSEQ, errno.EREMOTEIO)  # blk_errors in block/blk-core.c
 FALLOC_FL_KEEP_SIZE = 0x1
 FALLOC_FL_PUNCH_HOLE = 0x2
 FS_IOC_UNRESVSP64 = 0x4030582B  # linux/falloc.h, with a struct space_resv
@@ -107,7 +108,9 @@ class FileDevice(Device):
         if self.fd < 0:
             raise ValueError(f"{self.name}: {doing} after it was closed")
         state = f"; {self._state()}" if doing == "writing" else ""
-        return DeviceError(f"{self.name}: {doing} at offset {offset:#x} failed: {error.strerror}{state}", error.errno)
+        said = f"{self.name}: {doing} at offset {offset:#x} failed: {error.strerror}{state}"
+        failing = self.name if doing == "reading" and error.errno in UNREADABLE else ""
+        return DeviceError(said, error.errno, failing)
 
     def _state(self) -> str:
         """What a user must know when a write fails."""

@@ -146,7 +146,7 @@ def _reading() -> Generator[None, None, None]:
     try:
         yield
     except DeviceError as error:
-        raise CantBeRead(str(error), error.errno) from error
+        raise CantBeRead(str(error), error.errno, error.failing) from error
 
 
 class SectionCleaner:
