@@ -376,8 +376,10 @@ def own_web(
             for name, value in head().items():
                 self.send_header(name, value)
             self.end_headers()
-            with suppress(OSError):  # who asked has gone
+            try:
                 send(self.wfile.write, SERVED[first : last + 1])
+            except OSError:  # who asked has gone, or is to be left without the rest
+                self.close_connection = True
 
         def log_message(self, format: str, *args: object) -> None:
             return None
@@ -429,6 +431,34 @@ def test_one_request_without_an_answer_is_tried_again(length: int, monkeypatch: 
         assert there.pread(MIB, 10) == SERVED[MIB : MIB + 10]
         assert there.pread(2 * MIB, length) == SERVED[2 * MIB : 2 * MIB + length]
         end.set()
+
+
+@pytest.mark.parametrize("broken", [1, 2, 30])
+def test_of_a_request_that_failed_nothing_is_taken_from_a_cache(
+    broken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in the next try, and not by the next command."""
+    monkeypatch.setattr(remote, "PAUSE_SECONDS", 0)
+    fails = itertools.chain([False], itertools.repeat(True, broken), itertools.repeat(False))
+    cut: list[int] = []
+
+    def send(out: Callable[[bytes], object], part: bytes) -> None:
+        if next(fails):
+            cut.append(len(part))
+            out(part[: len(part) // 2])
+            raise ConnectionError
+        out(part)
+
+    with own_web(send) as url:
+        for _ in range(2):
+            with cached_in(str(tmp_path)), open_remote(url) as there:
+                for offset in range(MIB, 12 * MIB, 2 * MIB):
+                    with suppress(DeviceError, Gone):
+                        assert there.pread(offset, 300_000) == SERVED[offset : offset + 300_000]
+        assert len(cut) > 0
+        with cached_in(str(tmp_path)), open_remote(url) as there:
+            fails = itertools.repeat(False)
+            assert there.pread(0, len(SERVED)) == SERVED
 
 
 def test_a_server_that_falls_silent_is_asked_once_more_and_then_gone(monkeypatch: pytest.MonkeyPatch) -> None:

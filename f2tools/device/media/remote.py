@@ -336,9 +336,10 @@ class RemoteDevice(Device):
 
         def read() -> bytes:
             self._file.seek(start)
-            data = self._file.read(end - start)
-            while data and len(data) < end - start and (more := self._file.read(end - start - len(data))):
-                data += more
+            with _nothing_of_a_failure(getattr(self._file, "cache", None), start, end):
+                data = self._file.read(end - start)
+                while data and len(data) < end - start and (more := self._file.read(end - start - len(data))):
+                    data += more
             return bytes(data)
 
         data = self._tried(read)
@@ -369,6 +370,24 @@ class RemoteDevice(Device):
     def close(self) -> None:
         self._blocks.clear()
         self._file.close()
+
+
+@contextmanager
+def _nothing_of_a_failure(cache: Any, start: int, end: int) -> Generator[None, None, None]:
+    """A cache of fsspec in a file calls blocks there before they are; where they don't come they are not there."""
+    there = getattr(cache, "blocks", None)
+    if not isinstance(there, set):
+        yield
+        return
+    asked = range(start // cache.blocksize, end // cache.blocksize + 1)
+    new = {number for number in asked if number not in there}
+    try:
+        yield
+    except BaseException as error:
+        there -= new
+        if isinstance(error, IndexError):  # a piece that is not as long as its place
+            raise OSError("the server sent more or less than was asked for") from error
+        raise
 
 
 class DeviceFile(io.RawIOBase):
