@@ -15,7 +15,7 @@ from f2tools.device.base import Device, Wrapper
 from f2tools.device.containers.only_read import OnlyRead, refused
 from f2tools.device.media.image import FileDevice, ImageFile, create_image, kind_of, open_source
 from f2tools.device.media.remote import exists, is_url
-from f2tools.errors import F2fsError, Unsupported, Usage
+from f2tools.errors import DeviceError, F2fsError, Unsupported, Usage
 from f2tools.process import why_not_here
 from f2tools.text import pasted
 
@@ -212,9 +212,17 @@ def _open_disk(name: str, write: bool, below_layers: bool) -> Device:
     return other
 
 
+def _head_of(image: Device) -> bytes:
+    """The first bytes; none where they can't be read: a volume is opened by its second superblock then."""
+    try:
+        return image.pread(0, min(HEAD, image.size_bytes))
+    except DeviceError:
+        return b""
+
+
 def _open_layer(image: Device) -> Device | None:
     """The device that a library above makes of an image, which it then owns; None for images of other kinds."""
-    head = image.pread(0, min(HEAD, image.size_bytes))
+    head = _head_of(image)
     for magic, opener in LAYERS.items():
         if head.startswith(magic):
             module, _, function = opener.partition(":")
@@ -226,7 +234,7 @@ def _open_other(name: str, image: Device, write: bool) -> Device | None:
     """What is in an image that isn't raw, or is only the first piece of one; None for a raw one."""
     from f2tools.device.containers.split import joined_by, open_split, pieces_of
 
-    head = image.pread(0, min(HEAD, image.size_bytes))
+    head = _head_of(image)
     if head.startswith(SPARSE_MAGIC):
         if write:
             raise refused(name, "an Android sparse image")

@@ -17,13 +17,15 @@ from f2tools.fsck.repair.work import Work
 
 
 def copy_superblock(work: Work, finding: Finding, _plan: CopySuperblock) -> bool:
-    """Both copies from the one in use."""
-    chosen = work.image.super_copies[work.image.super_index]
-    raw = bytearray(work.image.device.pread(chosen.offset, SuperBlock.size))
+    """Both copies from the one in use; their blocks are written whole, as a block that can't be read is only so."""
+    chosen, device, size = work.image.super_copies[work.image.super_index], work.image.device, work.image.geo.block_size
+    raw = bytearray(device.pread(chosen.offset, SuperBlock.size))
     _seal(work, raw)
-    for offset in (F2FS_SUPER_OFFSET, work.image.geo.block_size + F2FS_SUPER_OFFSET):
-        if work.image.device.pread(offset, SuperBlock.size) != bytes(raw):
-            work.image.device.pwrite(offset, bytes(raw))
+    behind = F2FS_SUPER_OFFSET + SuperBlock.size
+    for start in (0, size):
+        if device.pread(start + F2FS_SUPER_OFFSET, SuperBlock.size) != bytes(raw):
+            rest = device.pread(start + behind, size - behind)
+            device.pwrite(start, device.pread(start, F2FS_SUPER_OFFSET) + bytes(raw) + rest)
             work.surgery.changed += 1
     work.note(finding, f"both copies are as copy {chosen.index}")
     return True
