@@ -115,6 +115,16 @@ def moments(
     return found
 
 
+def some_files(directory: Path) -> Path:
+    """A tree that is the same each time, wherever it is tried."""
+    chance = random.Random(5)
+    (directory / "inside").mkdir(parents=True)
+    for number in range(5):
+        (directory / f"text{number}").write_bytes(chance.randbytes(chance.randrange(2_000, 30_000)))
+        (directory / "inside" / f"more{number}").write_bytes(chance.randbytes(chance.randrange(7_000, 130_000)))
+    return directory
+
+
 def busy(tmp_path: Path) -> Work:
     """Changes of every kind, some megabytes."""
     (tmp_path / "data").write_bytes(random.Random(7).randbytes(2_500_000))
@@ -130,7 +140,7 @@ def busy(tmp_path: Path) -> Work:
 @pytest.mark.parametrize("options", ["--size 64M", "--size 64M -O extra_attr,inode_checksum,quota -b 4096"])
 def test_every_moment_of_the_copy_has_the_old_tree_or_the_new(options: str, tmp_path: Path) -> None:
     image = fresh(tmp_path, options)
-    assert f2("cp", "-a", Path(__file__).parent, f"{image}:/old").code == 0
+    assert f2("cp", "-a", some_files(tmp_path / "files"), f"{image}:/old").code == 0
     with open_device(image) as device:
         before = entries(device, "before")
     recorder, checkpoints = recorded(image, busy(tmp_path))
@@ -153,7 +163,7 @@ def test_what_was_fsynced_before_a_crash_is_there_at_every_moment(name: str, tmp
     image = images.reference(name).copy(tmp_path).path
     with open_device(image) as device:
         before = recovered(device, "before")
-    work = "mkdir -p /new/a", f"cp -r {Path(__file__).parent} :/new/b", "touch /new/a/x"
+    work = "mkdir -p /new/a", f"cp -r {some_files(tmp_path / 'files')} :/new/b", "touch /new/a/x"
     recorder, checkpoints = recorded(image, lambda session: run(session, *work))
     assert checkpoints >= 2
     device = Above(open_device(image))
@@ -267,9 +277,9 @@ def test_what_changes_nothing_writes_nothing(tmp_path: Path) -> None:
 
 def test_the_same_time_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    one, other = fresh(tmp_path / "1"), fresh(tmp_path / "2")
+    files, one, other = some_files(tmp_path / "files"), fresh(tmp_path / "1"), fresh(tmp_path / "2")
     for image in (one, other):
-        assert f2("cp", "-r", Path(__file__).parent, f"{image}:/").code == 0
+        assert f2("cp", "-r", files, f"{image}:/").code == 0
     assert one.read_bytes() == other.read_bytes()
 
 
