@@ -1,6 +1,7 @@
 """Policies of encryption that differ between a directory and what is in it: the kernel opens nothing there.
 
-Where one is alone against its neighbours it gets theirs back; else that is told, and stays.
+Where one is alone against its neighbours it gets theirs back; else what is in the directory goes to lost+found where
+something speaks for the directory, or one alone is in question; else that is told, and stays.
 """
 
 from __future__ import annotations
@@ -121,17 +122,35 @@ def _two(image: Path) -> list[str]:
     return [name for name in names(image) if name.startswith("v2-aes256xts")][:2]
 
 
-def test_a_file_with_the_policy_of_others_is_told_and_stays(image: Path) -> None:
+def test_a_file_with_the_policy_of_others_goes_to_lost_found(image: Path) -> None:
+    """Not with -p; and a mistake that nothing is done about would keep -y from mending all the others."""
     first, second = _two(image)
     file = next(inode for inode in children(image, first) if inode.is_file)
     change(image, file, policy_of(context_of(image, top(image, second))))
     finding = only(image)
-    assert finding.ino == top(image, first).ino
-    assert f"inode {file.ino}" in finding.message
-    assert "1 in it have another" in finding.message
+    assert finding.ino == file.ino
+    assert f"its directory, inode {top(image, first).ino}, has another: " in finding.message
     before = image.read_bytes()
-    assert not repair(image).complete
+    assert f2("fsck", "-p", image).code == 4
     assert image.read_bytes() == before
+    assert repair(image).complete
+    assert_silent(image)
+    with open_volume(image) as volume:
+        assert volume.path(f"/lost+found/#{file.ino}").inode.ino == file.ino
+    assert judges.fsck(image).rc == 0
+
+
+def test_a_directory_that_nothing_speaks_for_keeps_all_that_differ(image: Path) -> None:
+    """Its only neighbours are several that contradict it and each other: which is right can't be told."""
+    first, second, third = [name for name in names(image) if name.startswith("v2-")][:3]
+    directory, inside = top(image, first), children(image, first)
+    policies = [policy_of(context_of(image, top(image, name))) for name in (second, third)]
+    for number, inode in enumerate(inside):
+        change(image, inode, policies[number % 2])
+    (finding,) = (found for found in examine(image).findings if found.ino == directory.ino)
+    assert (finding.code, finding.repair) == ("I042", None)
+    assert "in it have another, and which is right can't be told" in finding.message
+    assert not repair(image).complete
 
 
 def make_plain(image: Path, inode: Inode) -> None:

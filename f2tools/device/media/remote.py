@@ -375,8 +375,8 @@ class RemoteDevice(Device):
 @contextmanager
 def _nothing_of_a_failure(cache: Any, start: int, end: int) -> Generator[None, None, None]:
     """A cache of fsspec in a file calls blocks there before they are; where they don't come they are not there."""
-    there = getattr(cache, "blocks", None)
-    if not isinstance(there, set):
+    there: set[int] | None = getattr(cache, "blocks", None)
+    if there is None:
         yield
         return
     asked = range(start // cache.blocksize, end // cache.blocksize + 1)

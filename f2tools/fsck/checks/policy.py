@@ -222,10 +222,19 @@ def _disagreeing(
             yield _finding(tree, row, problems.ENCRYPT_POLICY, note)
     solved = np.isin(edges.above, list(decided)) | np.isin(edges.below, [*decided, *wrong_rows.tolist()])
     open_ones = np.flatnonzero(odd & ~solved & ~np.isin(edges.above, wrong_rows))
+    at_home = np.zeros(policies.of.size, np.bool_)  # with a neighbour of the same policy
+    for side in (edges.above, edges.below):
+        at_home[side[policies.of[edges.above] == policies.of[edges.below]]] = True
     dirs, first, counts = np.unique(edges.above[open_ones], return_index=True, return_counts=True)
     for row, at, count in zip(dirs.tolist(), first.tolist(), counts.tolist(), strict=True):
         below = int(edges.below[open_ones[at]])
         mine, other = differing(policies.known[policies.of[row]], policies.known[policies.of[below]])
+        if (count == 1 or at_home[row]) and policies.of[tree.root] == PLAIN:
+            for edge in open_ones[edges.above[open_ones] == row].tolist():
+                note = f"its directory, inode {tree.ino(row)}, has another: {mine}"
+                plan = taken_out(tree, int(edges.entries[edge]))
+                yield _finding(tree, int(edges.below[edge]), problems.ENCRYPT_POLICY, note, repair=plan)
+            continue
         note = (
             f"{count} in it have another, and which is right can't be told: {mine}, and inode {tree.ino(below)} {other}"
         )

@@ -12,6 +12,7 @@ from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import F2FS_IMMUTABLE_FL, F2FS_ROOT_INO
 from f2tools.f2fs.layout.file_type import file_type
 from f2tools.f2fs.layout.footers import hash_behind
+from f2tools.f2fs.layout.xattr import FSCRYPT_NONCE_SIZE
 from f2tools.f2fs.volume.dentries import bucket_blocks, level_start
 from f2tools.f2fs.volume.xattr import encryption_context
 from f2tools.f2fs.write.volume import WritableVolume
@@ -60,14 +61,19 @@ class NameRepairs:
             self._done.append(f"{finding.code} ino {ino}: named {os.fsdecode(name)!r} in directory {directory.ino}")
 
     def _opens_nothing_in(self, directory: Any, inode: Any) -> bool:
-        """Whether an inode has no encryption context, and a type that is not opened so in an encrypted directory."""
+        """Whether an inode lacks the policy of an encrypted directory, and has a type that is not opened there so."""
         if not directory.encrypted or stat.S_IFMT(inode.i_mode) not in ENCRYPTED:
             return False
         try:
             context = encryption_context(self._vol.nodes, inode) if inode.encrypted else None
-        except F2fsError:  # it has attributes, and they can't be read
+            above = encryption_context(self._vol.nodes, directory)
+        except F2fsError:  # one has attributes, and they can't be read
             return False
-        return context is None or len(context) not in LAYOUTS
+        if context is None or len(context) not in LAYOUTS:
+            return True
+        if above is None or len(above) not in LAYOUTS:
+            return False
+        return context[:-FSCRYPT_NONCE_SIZE] != above[:-FSCRYPT_NONCE_SIZE]
 
     def _is_secret(self, directory: Any) -> bool:
         """Whether the hashes of its names need a key."""
