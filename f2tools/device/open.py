@@ -213,10 +213,12 @@ def _open_disk(name: str, write: bool, below_layers: bool) -> Device:
 
 
 def _head_of(image: Device) -> bytes:
-    """The first bytes; none where they can't be read: a volume is opened by its second superblock then."""
+    """The first bytes; none where a medium doesn't give them: a volume is opened by its second superblock then."""
     try:
         return image.pread(0, min(HEAD, image.size_bytes))
-    except DeviceError:
+    except DeviceError as error:
+        if not error.failing:
+            raise
         return b""
 
 

@@ -362,8 +362,6 @@ class _Replay:
         if pages is None:
             return False
         commit, map_bytes, state_bytes = pages
-        if commit.first_seq > seq:
-            return False
         entries = MapEntry.table(map_bytes)[: commit.extents]
         states = BlockState.table(state_bytes)[: self.medium.blocks]
         if len(entries) < commit.extents or len(states) < self.medium.blocks:

@@ -841,9 +841,9 @@ ENCRYPT_POLICY = _problem(
     "context of another length than its version.",
     "what is plain goes to lost+found, by its number, as its name there is ciphertext; but not with -p, nor where "
     "nothing but its directory is encrypted, whose mark may be what is wrong. The policy that all others above and in "
-    "it have is put back where no other inode has this one, or two and more in a directory speak against it; what has "
-    "another policy that others have, too, goes to lost+found. The nonce stays: where it is wrong, too, no key "
-    "decrypts the names or the content",
+    "it have is put back where no other inode has this one, or two and more in a directory speak against it; what else "
+    "differs goes to lost+found, unless several do and nothing speaks for the directory. The nonce stays: where it is "
+    "wrong, too, no key decrypts the names or the content",
     plans=(SetPolicy, TakeOut),
 )  # fmt: skip
 

@@ -22,6 +22,15 @@ def copy(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
+def test_of_what_is_before_it_all_that_can_be_read_stays(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = copy.read_bytes()[:1024]
+    with monkeypatch.context() as patch:
+        lose(patch, 512, 1024)
+        assert f2("fsck", "-y", "--force", copy).code in (0, 1)
+    assert copy.read_bytes()[:1024] == content[:512] + bytes(512)
+    assert f2("fsck", copy).code == 0
+
+
 @pytest.mark.parametrize("lost", [0, 1024, 4096 - 512])
 def test_the_second_superblock_is_enough(
     lost: int, copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from f2tools.f2fs.volume.xattr import encryption_context
 from f2tools.fsck.findings import Finding
 from tests import images, judges
 from tests.dump.craft import f2
-from tests.fsck.craft import codes, examine
+from tests.fsck.craft import Patient, codes, examine
 from tests.fsck.test_repair import assert_silent, repair
 from tests.kernel.guest import Guest
 from tests.sweeps import ALL
@@ -138,6 +139,30 @@ def test_a_file_with_the_policy_of_others_goes_to_lost_found(image: Path) -> Non
     with open_volume(image) as volume:
         assert volume.path(f"/lost+found/#{file.ino}").inode.ino == file.ino
     assert judges.fsck(image).rc == 0
+
+
+def test_an_entry_that_leads_to_a_file_of_another_policy_takes_nothing_from_that(tmp_path: Path) -> None:
+    """Nor is anything else left alone for it.  What the entry led to is lost."""
+    with closing(Patient("fscrypt", tmp_path)) as patient:
+        first, second = _two(patient.path)
+        file, other = (next(i for i in children(patient.path, name) if i.is_file) for name in (first, second))
+        entries = patient.vol.dirs.entries(patient.vol.path(f"/{first}").inode)
+        name = next(entry.name for entry in entries if entry.ino == file.ino)
+        _, at, _ = patient.dentry(f"/{first}", name)
+        whole = json.loads(f2("dump", "manifest", patient.path).out)["entries"]
+        patient.write(at + 4, other.ino.to_bytes(4, "little"))
+        patient.write(4096 * file.blkaddr, bytes(4096))
+        said = f2("fsck", "-y", patient.path)
+        assert (said.code, "I042" in said.text) == (1, True)
+        assert_silent(patient.path)
+        assert judges.fsck(patient.path).rc == 0
+        again = json.loads(f2("dump", "manifest", patient.path).out)["entries"]
+        gone = [path for path in whole if path not in again]
+        assert [whole[path]["ino"] for path in gone] == [file.ino]
+        kept = {path: entry for path, entry in again.items() if "lost+found" not in path}
+        assert kept.keys() == whole.keys() - set(gone)
+        assert [path for path in kept if again[path]["ino"] != whole[path]["ino"]] == []
+        assert [path for path in kept if again[path].get("sha256") != whole[path].get("sha256")] == []
 
 
 def test_a_directory_that_nothing_speaks_for_keeps_all_that_differ(image: Path) -> None:
@@ -364,4 +389,25 @@ def test_the_kernel_opens_a_plain_file_in_lost_found_that_it_refused(guest: Gues
     assert again[f"lost+found/#{file.ino}"] == content
     assert {path: seen for path, seen in again.items() if path not in moved} == {
         name: seen for name, seen in whole.items() if name != path
+    }
+
+
+def test_the_kernel_opens_in_lost_found_what_has_another_policy(guest: Guest, image: Path, tmp_path: Path) -> None:
+    """Its content stays unknown: the test has given it the key of others."""
+    case = images.reference("fscrypt")
+    damaged = images.copy_sparse(image, tmp_path / "damaged")
+    first, second = _two(damaged)
+    file = next(inode for inode in children(damaged, first) if inode.is_file)
+    change(damaged, file, policy_of(context_of(damaged, top(damaged, second))))
+    repaired = images.copy_sparse(damaged, tmp_path / "repaired")
+    assert repair(repaired).complete
+    files = {"walk.py": WALK, "keys.json": json.dumps(json.loads(case.text("keys.json"))["keys"])}
+    result = guest.run(SCRIPT, [image, damaged, repaired], files=files, timeout=600).must_succeed()
+    whole, refused, again = (result.json(f"{number}.json") for number in range(3))
+    (path,) = (path for path in whole if refused[path] != whole[path])
+    assert refused[path] == "EPERM"
+    assert len(again[f"lost+found/#{file.ino}"]) == 64  # its sha256
+    moved = {"lost+found", f"lost+found/#{file.ino}"}
+    assert {seen: again[seen] for seen in again if seen not in moved} == {
+        seen: whole[seen] for seen in whole if seen != path
     }

@@ -207,7 +207,12 @@ def _edges(tree: Tree, policies: Policies) -> _Edges:
 def _disagreeing(
     tree: Tree, policies: Policies, edges: _Edges, odd: NDArray[np.bool_], wrong_rows: NDArray[np.int64]
 ) -> Iterator[Finding]:
-    """Inodes that are alone against all of their neighbours, and directories where it can't be told who is wrong."""
+    """Inodes that are alone against all of their neighbours, and what else differs from its directory.
+
+    That leaves it where a neighbour of the directory has its policy, or it is the only one that differs: the kernel
+    opens it there by no name.  Where several speak against a directory that nothing speaks for, who is wrong can't be
+    told, and all names would be lost.
+    """
     suspects = distinct(np.concatenate([edges.above[odd], edges.below[odd], wrong_rows]))
     decided = dict(_decided(tree, policies, edges, suspects))
     for row, (number, witnesses) in decided.items():
@@ -222,19 +227,24 @@ def _disagreeing(
             yield _finding(tree, row, problems.ENCRYPT_POLICY, note)
     solved = np.isin(edges.above, list(decided)) | np.isin(edges.below, [*decided, *wrong_rows.tolist()])
     open_ones = np.flatnonzero(odd & ~solved & ~np.isin(edges.above, wrong_rows))
-    at_home = np.zeros(policies.of.size, np.bool_)  # with a neighbour of the same policy
-    for side in (edges.above, edges.below):
-        at_home[side[policies.of[edges.above] == policies.of[edges.below]]] = True
+    leave = np.zeros(open_ones.size, np.bool_)
+    if policies.of[tree.root] == PLAIN:
+        backed = np.zeros(policies.of.size, np.bool_)  # a neighbour has the same policy
+        for side in (edges.above, edges.below):
+            backed[side[policies.of[edges.above] == policies.of[edges.below]]] = True
+        dirs = edges.above[open_ones]
+        leave = backed[dirs] | (np.bincount(dirs, minlength=policies.of.size)[dirs] == 1)
+    for at in open_ones[leave].tolist():
+        above, below = int(edges.above[at]), int(edges.below[at])
+        mine, _ = differing(policies.known[policies.of[above]], policies.known[policies.of[below]])
+        note = f"its directory, inode {tree.ino(above)}, has another: {mine}"
+        plan = taken_out(tree, int(edges.entries[at]))
+        yield _finding(tree, below, problems.ENCRYPT_POLICY, note, repair=plan)
+    open_ones = open_ones[~leave]
     dirs, first, counts = np.unique(edges.above[open_ones], return_index=True, return_counts=True)
     for row, at, count in zip(dirs.tolist(), first.tolist(), counts.tolist(), strict=True):
         below = int(edges.below[open_ones[at]])
         mine, other = differing(policies.known[policies.of[row]], policies.known[policies.of[below]])
-        if (count == 1 or at_home[row]) and policies.of[tree.root] == PLAIN:
-            for edge in open_ones[edges.above[open_ones] == row].tolist():
-                note = f"its directory, inode {tree.ino(row)}, has another: {mine}"
-                plan = taken_out(tree, int(edges.entries[edge]))
-                yield _finding(tree, int(edges.below[edge]), problems.ENCRYPT_POLICY, note, repair=plan)
-            continue
         note = (
             f"{count} in it have another, and which is right can't be told: {mine}, and inode {tree.ino(below)} {other}"
         )

@@ -11,6 +11,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.hashes import f2fs_crc32
 from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.fsck.facts.image import SECTOR
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import ClearQuotaIno, CopySuperblock, SetEncoding, SetFeature
 from f2tools.fsck.repair.work import Work
@@ -24,8 +25,9 @@ def copy_superblock(work: Work, finding: Finding, _plan: CopySuperblock) -> bool
     behind = F2FS_SUPER_OFFSET + SuperBlock.size
     for start in (0, size):
         if device.pread(start + F2FS_SUPER_OFFSET, SuperBlock.size) != bytes(raw):
-            rest = device.pread(start + behind, size - behind)
-            device.pwrite(start, device.pread(start, F2FS_SUPER_OFFSET) + bytes(raw) + rest)
+            # by sectors, of which one may be lost
+            before = [device.pread(start + at, SECTOR) for at in range(0, F2FS_SUPER_OFFSET, SECTOR)]
+            device.pwrite(start, b"".join([*before, raw, device.pread(start + behind, size - behind)]))
             work.surgery.changed += 1
     work.note(finding, f"both copies are as copy {chosen.index}")
     return True
